@@ -1,0 +1,321 @@
+"""Nodes, their GPUs, leases on them, and the ledger of held time."""
+
+from django.db import models
+from django.db.models import F, Q
+
+from jobs.models import Shard
+from nodes.states import (
+    LEASE_MOVES,
+    LIVE,
+    METERED,
+    NODE_MOVES,
+    TERMINAL,
+    LeaseReason,
+    LeaseState,
+    NodeState,
+)
+from portal.base.codes import new_code
+from portal.base.errors import DomainError
+from portal.base.moves import REASON_LENGTH, STATE_LENGTH, Event, Stateful
+
+
+class Installation(models.Model):
+    """One row: which portal this is. Restoring a backup raises `epoch`, which fences old tokens."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    epoch = models.PositiveIntegerField(default=1)
+    last_pass_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_installation")]
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}"
+
+
+class NodeQuerySet(models.QuerySet["Node"]):
+    def schedulable(self) -> "NodeQuerySet":
+        return self.filter(state=NodeState.ONLINE)
+
+
+class Node(Stateful):
+    """A machine that runs leases. `reserved_*` is what its live leases were promised.
+
+    `version` grows with every reservation: capacity changes by compare-and-swap on it.
+    """
+
+    MOVES = NODE_MOVES
+
+    code = models.CharField(max_length=16, unique=True, default=new_code, editable=False)
+    name = models.CharField(max_length=60, unique=True)
+    state = models.CharField(max_length=STATE_LENGTH, choices=NodeState, default=NodeState.PENDING)
+    reason = models.CharField(max_length=300, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    simulated = models.BooleanField(default=False, help_text="Its GPUs are made up, for demos.")
+
+    enrol_token_hash = models.CharField(max_length=64, blank=True)
+    enrol_expires_at = models.DateTimeField(null=True, blank=True)
+    credential_hash = models.CharField(max_length=64, blank=True, db_index=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    instance = models.CharField(max_length=64, blank=True, help_text="The agent process in charge.")
+    boot = models.CharField(max_length=64, blank=True)
+    agent_version = models.CharField(max_length=32, blank=True)
+    last_seen_at = models.DateTimeField(null=True)
+    facts = models.JSONField(default=dict, blank=True)
+    isolation = models.CharField(max_length=16, blank=True)
+
+    cpus = models.PositiveIntegerField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    disk_bytes = models.BigIntegerField(default=0, help_text="Disk that leases may use.")
+    reserved_cpus = models.PositiveIntegerField(default=0)
+    reserved_memory_bytes = models.BigIntegerField(default=0)
+    reserved_disk_bytes = models.BigIntegerField(default=0)
+    version = models.BigIntegerField(default=0)
+
+    objects = NodeQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=NodeState.values), name="node_state"),
+            models.CheckConstraint(
+                condition=Q(reserved_memory_bytes__gte=0, reserved_disk_bytes__gte=0),
+                name="node_reserved_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NodeEvent(Event):
+    subject = models.ForeignKey(Node, models.CASCADE, related_name="events")
+
+
+class Gpu(models.Model):
+    """One GPU as NVML names it. A simulated one says so wherever it is shown."""
+
+    node = models.ForeignKey(Node, models.CASCADE, related_name="gpus")
+    uuid = models.CharField(max_length=96, unique=True)
+    index = models.PositiveIntegerField()
+    model = models.CharField(max_length=120)
+    memory_bytes = models.BigIntegerField()
+    simulated = models.BooleanField(default=False)
+    usable = models.BooleanField(default=True)
+    reason = models.CharField(max_length=300, blank=True)
+    present = models.BooleanField(default=True, help_text="In the agent's last report.")
+    quarantined = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["node", "index"]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.uuid[-8:]}"
+
+
+class LeaseQuerySet(models.QuerySet["Lease"]):
+    def live(self) -> "LeaseQuerySet":
+        return self.filter(state__in=LIVE)
+
+    def metered(self) -> "LeaseQuerySet":
+        return self.filter(state__in=METERED)
+
+
+class Lease(Stateful):
+    """One numbered attempt to run a shard on a node. `token` = epoch.number fences it.
+
+    The `*_at` columns are the portal's clock; the meter is derived from them, never counted up.
+    `ready_at` <= `granted_at` <= `allocated_at` <= `running_at` <= `returning_at` <=
+    `releasing_at` <= `released_at` wherever they are set.
+    """
+
+    MOVES = LEASE_MOVES
+
+    code = models.CharField(max_length=16, unique=True, default=new_code, editable=False)
+    shard = models.ForeignKey(Shard, models.PROTECT, related_name="leases")
+    node = models.ForeignKey(Node, models.PROTECT, related_name="leases")
+    epoch = models.PositiveIntegerField()
+    number = models.PositiveIntegerField(help_text="Counts the leases of its shard from 1.")
+    state = models.CharField(max_length=STATE_LENGTH, choices=LeaseState, default=LeaseState.PLACED)
+    reason = models.CharField(max_length=REASON_LENGTH, choices=LeaseReason, blank=True)
+    detail = models.CharField(max_length=500, blank=True)
+
+    gpu_count = models.PositiveIntegerField()
+    cpus = models.PositiveIntegerField()
+    memory_bytes = models.BigIntegerField()
+    disk_bytes = models.BigIntegerField()
+    time_limit = models.DurationField()
+    output_window = models.DurationField()
+    cleared_gpus = models.JSONField(null=True, help_text="GPU uuids that plan() named for it.")
+
+    placed_at = models.DateTimeField()
+    ready_at = models.DateTimeField(null=True)
+    granted_at = models.DateTimeField(null=True)
+    allocated_at = models.DateTimeField(null=True)
+    running_at = models.DateTimeField(null=True)
+    returning_at = models.DateTimeField(null=True)
+    releasing_at = models.DateTimeField(null=True)
+    released_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    last_report_at = models.DateTimeField(null=True)
+    stop_asked_at = models.DateTimeField(null=True)
+
+    exit_code = models.IntegerField(null=True)
+    work_reason = models.CharField(max_length=REASON_LENGTH, blank=True)
+    fetched_files = models.BigIntegerField(default=0)
+    fetched_bytes = models.BigIntegerField(default=0)
+    fetch_files = models.BigIntegerField(default=0)
+    fetch_bytes = models.BigIntegerField(default=0)
+    output_state = models.CharField(
+        max_length=12,
+        default="none",
+        help_text="none, pending, delivering, sealed, delivered, refused, discarded",
+    )
+    output_verified_at = models.DateTimeField(null=True)
+    evidence = models.JSONField(default=dict, blank=True)
+    forgotten = models.BooleanField(default=False, help_text="The agent no longer lists it.")
+
+    objects = LeaseQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["placed_at", "id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=LeaseState.values), name="lease_state"),
+            models.UniqueConstraint(
+                fields=["shard"], condition=Q(state__in=sorted(LIVE)), name="one_live_lease_per_shard"
+            ),
+            models.UniqueConstraint(fields=["shard", "number"], name="one_lease_per_number"),
+            models.CheckConstraint(
+                condition=Q(ended_at__isnull=False, state__in=sorted(TERMINAL))
+                | Q(ended_at=None, state__in=sorted(LIVE)),
+                name="lease_ended_when_terminal",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state__in=sorted(METERED)) | Q(allocated_at__isnull=False),
+                name="lease_metered_has_start",
+            ),
+            *[
+                models.CheckConstraint(
+                    condition=Q(**{f"{later}__isnull": True})
+                    | Q(**{f"{earlier}__isnull": True})
+                    | Q(**{f"{later}__gte": F(earlier)}),
+                    name=f"lease_{later}_after_{earlier}",
+                )
+                for earlier, later in [
+                    ("placed_at", "ready_at"),
+                    ("ready_at", "granted_at"),
+                    ("granted_at", "allocated_at"),
+                    ("allocated_at", "running_at"),
+                    ("running_at", "returning_at"),
+                    ("returning_at", "releasing_at"),
+                    ("releasing_at", "released_at"),
+                ]
+            ],
+        ]
+        indexes = [models.Index(fields=["node", "state"])]
+
+    def __str__(self) -> str:
+        return self.code
+
+    @property
+    def token(self) -> str:
+        return f"{self.epoch}.{self.number}"
+
+
+class LeaseEvent(Event):
+    subject = models.ForeignKey(Lease, models.CASCADE, related_name="events")
+
+
+class LeaseGpu(models.Model):
+    """A GPU is held by a lease from `since` until `until`, which is written only on evidence."""
+
+    lease = models.ForeignKey(Lease, models.PROTECT, related_name="gpus")
+    gpu = models.ForeignKey(Gpu, models.PROTECT, related_name="leases")
+    since = models.DateTimeField()
+    until = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gpu"], condition=Q(until=None), name="one_holder_per_gpu"
+            ),
+            models.CheckConstraint(
+                condition=Q(until=None) | Q(until__gte=F("since")), name="lease_gpu_order"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gpu} by {self.lease}"
+
+
+class LedgerRow(models.Model):
+    """The held time of one lease, in whole milliseconds; written once, never changed.
+
+    launch + run + output + release = held. `counted_ms` is what the team's hours are charged with;
+    `uncounted_reason` says why the rest is not.
+    """
+
+    lease = models.OneToOneField(Lease, models.PROTECT, related_name="ledger")
+    gpus = models.PositiveIntegerField()
+    allocated_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    launch_ms = models.BigIntegerField()
+    run_ms = models.BigIntegerField()
+    output_ms = models.BigIntegerField()
+    release_ms = models.BigIntegerField()
+    held_ms = models.BigIntegerField()
+    counted_ms = models.BigIntegerField()
+    uncounted_reason = models.CharField(max_length=REASON_LENGTH, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["allocated_at", "id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    launch_ms__gte=0, run_ms__gte=0, output_ms__gte=0, release_ms__gte=0
+                ),
+                name="ledger_slices_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    held_ms=F("launch_ms") + F("run_ms") + F("output_ms") + F("release_ms")
+                ),
+                name="ledger_slices_add_up",
+            ),
+            models.CheckConstraint(
+                condition=Q(counted_ms__gte=0) & Q(counted_ms__lte=F("held_ms")),
+                name="ledger_counted_within_held",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.held_ms} ms of {self.lease}"
+
+    def save(self, *args: object, **kwargs: object) -> None:
+        if self.pk is not None:
+            raise DomainError("A ledger row is never changed.")
+        super().save(*args, **kwargs)  # type: ignore[arg-type]
+
+    def delete(self, *args: object, **kwargs: object) -> tuple[int, dict[str, int]]:
+        raise DomainError("A ledger row is never deleted.")
+
+
+class SchedulerReason(models.Model):
+    """Why a waiting shard waits, in numbers, and when it is predicted to start.
+
+    A new row is added only when class, cause or time changed enough; the rows are the history.
+    """
+
+    shard = models.ForeignKey(Shard, models.CASCADE, related_name="waits")
+    at = models.DateTimeField()
+    cause = models.CharField(max_length=REASON_LENGTH)
+    sentence = models.CharField(max_length=300)
+    predicted_start = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+
+    def __str__(self) -> str:
+        return self.sentence

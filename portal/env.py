@@ -1,0 +1,72 @@
+"""Typed readers of the environment. A value that cannot be read stops the start, by name.
+
+An empty variable counts as unset, so that a unit file may list all of them.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+class Env:
+    """Reads variables from a mapping (the process's environment by default)."""
+
+    def __init__(self, source: Mapping[str, str] | None = None) -> None:
+        self.source = os.environ if source is None else source
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.source.get(name, "").strip() or default
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        raw = self.text(name).lower()
+        if not raw:
+            return default
+        if raw not in TRUE | FALSE:
+            raise ImproperlyConfigured(f"{name} must be true or false, not {raw!r}.")
+        return raw in TRUE
+
+    def number(self, name: str, default: int, *, least: int = 0, most: int = 2**62) -> int:
+        raw = self.text(name)
+        if not raw:
+            return default
+        if not raw.isascii() or not raw.isdigit() or not least <= int(raw) <= most:
+            raise ImproperlyConfigured(
+                f"{name} must be a whole number from {least} to {most}, not {raw!r}."
+            )
+        return int(raw)
+
+    def seconds(self, name: str, default: int, *, least: int = 1) -> timedelta:
+        return timedelta(seconds=self.number(name, default, least=least, most=10**9))
+
+    def words(self, name: str, default: tuple[str, ...] = ()) -> list[str]:
+        raw = self.text(name)
+        return [w.strip() for w in raw.split(",") if w.strip()] if raw else list(default)
+
+    def choice(self, name: str, default: str, allowed: set[str]) -> str:
+        raw = self.text(name, default)
+        if raw not in allowed:
+            raise ImproperlyConfigured(
+                f"{name} must be one of {', '.join(sorted(allowed))}, not {raw!r}."
+            )
+        return raw
+
+    def folder(self, name: str, default: Path) -> Path:
+        path = Path(self.text(name, str(default))).expanduser()
+        if not path.is_absolute():
+            raise ImproperlyConfigured(f"{name} must be an absolute path, not {str(path)!r}.")
+        return path
+
+    def url(self, name: str, default: str, schemes: set[str]) -> str:
+        raw = self.text(name, default)
+        if urlsplit(raw).scheme not in schemes:
+            raise ImproperlyConfigured(
+                f"{name} must be a URL that starts with one of "
+                f"{', '.join(sorted(s + '://' for s in schemes))}."
+            )
+        return raw

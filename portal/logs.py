@@ -1,0 +1,47 @@
+"""Structured logs: one event a line, with request, user, job and lease where they are known."""
+
+import logging.config
+
+import structlog
+
+
+def configure_logging(form: str, level: str) -> None:
+    """Send structlog and the standard library through one formatter (console or json)."""
+    shared: list = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(colors=False)
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {
+                "structured": {
+                    "()": structlog.stdlib.ProcessorFormatter,
+                    "processors": [
+                        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                        renderer,
+                    ],
+                    "foreign_pre_chain": shared,
+                }
+            },
+            "handlers": {
+                "stderr": {"class": "logging.StreamHandler", "formatter": "structured"}
+            },
+            "root": {"handlers": ["stderr"], "level": level},
+        }
+    )

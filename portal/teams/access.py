@@ -1,0 +1,52 @@
+"""Who may see what: one helper per noun. A stranger gets 404, a member without the right 403."""
+
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from portal.base.errors import Forbidden, NotFound
+from portal.teams.models import Membership, Team
+
+SESSION_KEY = "team"
+
+
+def memberships(user) -> QuerySet[Membership]:
+    return Membership.objects.filter(user_id=user.pk).select_related("team").order_by("team__name")
+
+
+def current_membership(request: HttpRequest) -> Membership | None:
+    """The membership that the person works in: the one chosen in the session, else the first."""
+    if not request.user.is_authenticated:
+        return None
+    rows = list(memberships(request.user))
+    chosen = request.session.get(SESSION_KEY)
+    return next((m for m in rows if m.team.code == chosen), rows[0] if rows else None)
+
+
+def require_team(request: HttpRequest) -> Team:
+    """The current team; a person of no team is told so."""
+    if request.team is None:  # type: ignore[attr-defined]
+        raise Forbidden("You are not a member of any team. An admin of a team can invite you.")
+    return request.team  # type: ignore[attr-defined]
+
+
+def require_admin(request: HttpRequest) -> Team:
+    team = require_team(request)
+    if request.membership.role != Membership.Role.ADMIN:  # type: ignore[attr-defined]
+        raise Forbidden("Only an admin of the team may do this.")
+    return team
+
+
+def of_my_teams[M: Model](request: HttpRequest, queryset: QuerySet[M], code: str) -> M:
+    """The row with this public code if it belongs to any team of the person, else 404."""
+    teams = [m.team_id for m in memberships(request.user)]
+    row = queryset.filter(code=code, team_id__in=teams).first()
+    if row is None:
+        raise NotFound("There is nothing here, or it belongs to another team.")
+    return row
+
+
+def is_member(email: str, team_id: int) -> bool:
+    """Whether this address still belongs to an active member: capabilities end with it."""
+    return Membership.objects.filter(
+        team_id=team_id, user__email=email, user__is_active=True
+    ).exists()

@@ -1,0 +1,143 @@
+"""Teams, their members and limits. Everything a team owns hangs on its row."""
+
+from typing import ClassVar
+
+from django.contrib.auth.models import AbstractUser, BaseUserManager
+from django.db import models
+
+from portal.base.codes import new_code
+
+
+class UserManager(BaseUserManager):
+    """Accounts are known by their address; there is no other name to sign in with."""
+
+    def create_user(self, email: str, password: str | None = None, **fields: object) -> "User":
+        user = self.model(email=self.normalize_email(email).lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: object) -> "User":
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+    def get_by_natural_key(self, email: str | None) -> "User":
+        return self.get(email__iexact=email)
+
+
+class User(AbstractUser):
+    """A person. Staff are operators; everyone else works through a membership."""
+
+    username = None  # type: ignore[assignment]
+    email = models.EmailField("email address", unique=True)
+
+    USERNAME_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+    objects = UserManager()  # type: ignore[assignment,misc]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class Team(models.Model):
+    """A group that shares datasets, jobs and limits. Null limits mean: none set."""
+
+    code = models.CharField(max_length=16, unique=True, default=new_code, editable=False)
+    name = models.CharField(max_length=80, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    quota_bytes = models.BigIntegerField(
+        null=True, blank=True, help_text="Most bytes staged and promised. Empty: no limit."
+    )
+    max_gpus_per_job = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Most GPUs that one job may hold. Empty: no limit."
+    )
+    max_hours = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Most hours that one attempt may run. Empty: no limit."
+    )
+    retention_days = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Days a new dataset is kept. Empty: the installation's."
+    )
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """What a person is in a team. An admin of the team may invite and remove members."""
+
+    class Role(models.TextChoices):
+        MEMBER = "member"  # declares jobs and datasets, sees all of the team's
+        ADMIN = "admin"  # also invites, removes and changes roles
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=8, choices=Role, default=Role.MEMBER)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["team", "user"], name="one_membership_per_team"),
+            models.CheckConstraint(
+                condition=models.Q(role__in=["member", "admin"]), name="membership_role"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.team}"
+
+
+class Invitation(models.Model):
+    """A one-time way into a team, sent to an address. Only the token's hash is kept."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="invitations")
+    email = models.EmailField()
+    role = models.CharField(max_length=8, choices=Membership.Role, default=Membership.Role.MEMBER)
+    token_hash = models.CharField(max_length=64, unique=True)
+    invited_by = models.CharField(max_length=254)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "email"],
+                condition=models.Q(accepted_at=None, withdrawn_at=None),
+                name="one_open_invitation_per_address",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.team}"
+
+
+class SignInLink(models.Model):
+    """A link that signs one person in once; made on the command line by whoever runs the portal."""
+
+    user = models.ForeignKey(User, models.CASCADE)
+    token_hash = models.CharField(max_length=64, unique=True)
+    next_path = models.CharField(max_length=200, default="/")
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"sign-in of {self.user}"
+
+
+class TeamEvent(models.Model):
+    """An act on a team: made, invited, joined, role changed, removed, limits changed."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="events")
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=254)
+    verb = models.CharField(max_length=40)
+    detail = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["at", "id"]
+
+    def __str__(self) -> str:
+        return f"{self.verb} by {self.actor}"

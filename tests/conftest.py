@@ -1,0 +1,80 @@
+"""The fixed cast of every test: two teams, their people, an operator."""
+
+import pytest
+from django.test import Client
+
+from portal.teams.models import Membership, Team, User
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def team(db) -> Team:
+    return Team.objects.create(name="Climate")
+
+
+@pytest.fixture
+def other_team(db) -> Team:
+    return Team.objects.create(name="Robotics")
+
+
+def _member(team: Team, email: str, role: str) -> User:
+    user = User.objects.create_user(email, PASSWORD)
+    Membership.objects.create(team=team, user=user, role=role)
+    return user
+
+
+@pytest.fixture
+def owner(team) -> User:
+    """An admin of the team."""
+    return _member(team, "owner@climate.example", Membership.Role.ADMIN)
+
+
+@pytest.fixture
+def mate(team) -> User:
+    """A plain member of the team."""
+    return _member(team, "mate@climate.example", Membership.Role.MEMBER)
+
+
+@pytest.fixture
+def stranger(other_team) -> User:
+    """An admin of another team."""
+    return _member(other_team, "stranger@robotics.example", Membership.Role.ADMIN)
+
+
+@pytest.fixture
+def operator(db) -> User:
+    return User.objects.create_superuser("operator@portal.example", PASSWORD)
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def owner_client(owner) -> Client:
+    return signed_in(owner)
+
+
+@pytest.fixture
+def mate_client(mate) -> Client:
+    return signed_in(mate)
+
+
+@pytest.fixture
+def stranger_client(stranger) -> Client:
+    return signed_in(stranger)
+
+
+@pytest.fixture
+def operator_client(operator) -> Client:
+    return signed_in(operator)
+
+
+@pytest.fixture(autouse=True)
+def store_in_tmp(settings, tmp_path):
+    """Each test has a store and log folder of its own."""
+    settings.DATA_DIR = tmp_path
+    settings.STORE_ROOT = tmp_path / "store"
