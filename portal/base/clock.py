@@ -12,7 +12,9 @@ def db_now() -> datetime:
     """
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
-            cursor.execute("SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)")
+            cursor.execute(
+                "SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+            )
         else:
             cursor.execute("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)")
         (milliseconds,) = cursor.fetchone()

@@ -15,9 +15,9 @@ PROGRAM_PATHS = ("/agent/", "/tus/", "/api/", "/healthz", "/readyz")
 
 
 def wants_json(request: HttpRequest) -> bool:
-    return request.path.startswith(PROGRAM_PATHS) or request.headers.get(
-        "Accept", ""
-    ).startswith("application/json")
+    return request.path.startswith(PROGRAM_PATHS) or request.headers.get("Accept", "").startswith(
+        "application/json"
+    )
 
 
 class RequestContextMiddleware:

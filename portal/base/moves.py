@@ -76,25 +76,22 @@ def move(
     actor: str,
     reason: str = "",
     detail: dict | None = None,
-    **changes: object,
+    changes: dict[str, object] | None = None,
 ) -> None:
     """Move `row` from the state it was read in to `to`, write `changes`, add the event.
 
     Raises IllegalMove when the table has no such move, Stale when another transaction was first;
     nothing is written then. On success the instance carries the new values.
     """
+    values = changes or {}
     frm: str = row.state  # type: ignore[attr-defined]
     noun = row._meta.verbose_name
     if to not in row.MOVES[frm]:
         raise IllegalMove(f"This {noun} is {frm}; it cannot become {to}.")
     with transaction.atomic():
-        swapped = (
-            type(row)
-            ._default_manager.filter(pk=row.pk, state=frm)
-            .update(state=to, **changes)
-        )
+        swapped = type(row)._default_manager.filter(pk=row.pk, state=frm).update(state=to, **values)
         if not swapped:
             raise Stale(f"This {noun} is no longer {frm}.")
         row.note(verb, at=at, actor=actor, to=to, reason=reason, detail=detail)
-    for name, value in {"state": to, **changes}.items():
+    for name, value in {"state": to, **values}.items():
         setattr(row, name, value)

@@ -1,0 +1,128 @@
+"""What operators and agents do to nodes: join, drain, resume, quarantine, retire, revoke."""
+
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from nodes.models import Installation, Lease, Node
+from nodes.states import HOLDING, NodeState
+from portal.base.clock import db_now
+from portal.base.crypto import hash_token, new_token
+from portal.base.errors import Conflict, DomainError
+from portal.base.moves import move
+
+
+class EnrolmentRefused(DomainError):
+    """The one-time token is unknown, used or expired."""
+
+    code = "enrolment_refused"
+    status = 401
+
+
+def installation() -> Installation:
+    return Installation.objects.get_or_create(id=1)[0]
+
+
+def create_node(*, name: str, actor: str, simulated: bool = False) -> tuple[Node, str]:
+    """A pending node and the one-time token that its agent enrols with."""
+    with transaction.atomic():
+        at = db_now()
+        if Node.objects.filter(name=name).exists():
+            raise Conflict(f"There is a node named {name} already.")
+        node = Node.objects.create(name=name, simulated=simulated)
+        node.note("created", at=at, actor=actor)
+        return node, _issue(node, at, actor)
+
+
+def new_enrolment_token(*, node: Node, actor: str) -> str:
+    """A fresh one-time token; the node's present credential works until it is used."""
+    with transaction.atomic():
+        if node.state == NodeState.RETIRED:
+            raise Conflict("A retired node cannot enrol again. Make a new one.")
+        return _issue(node, db_now(), actor)
+
+
+def _issue(node: Node, at: datetime, actor: str) -> str:
+    token = new_token()
+    node.enrol_token_hash = hash_token(token)
+    node.enrol_expires_at = at + settings.ENROLMENT_LIFETIME
+    node.save(update_fields=["enrol_token_hash", "enrol_expires_at"])
+    node.note("token_issued", at=at, actor=actor)
+    return token
+
+
+def enrol(*, token: str, agent_version: str) -> tuple[Node, str]:
+    """Use up a one-time token. Returns the node and its new credential, shown only here."""
+    with transaction.atomic():
+        at = db_now()
+        node = Node.objects.filter(
+            enrol_token_hash=hash_token(token), enrol_expires_at__gt=at
+        ).first()
+        if node is None or node.state == NodeState.RETIRED:
+            raise EnrolmentRefused("This enrolment token is unknown, used or expired.")
+        credential = new_token()
+        used = Node.objects.filter(pk=node.pk, enrol_token_hash=node.enrol_token_hash).update(
+            enrol_token_hash="",
+            enrol_expires_at=None,
+            credential_hash=hash_token(credential),
+            revoked_at=None,
+            instance="",
+            agent_version=agent_version[:32],
+        )
+        if not used:
+            raise EnrolmentRefused("This enrolment token is unknown, used or expired.")
+        node.note("enrolled", at=at, actor=f"node {node.name}")
+        return node, credential
+
+
+def drain(*, node: Node, actor: str, reason: str = "") -> None:
+    """Finish what it has, take nothing new."""
+    with transaction.atomic():
+        at = db_now()
+        move(node, NodeState.DRAINING, "drain", at=at, actor=actor, **_because(reason))
+        settle_drain(node=node, at=at)
+
+
+def settle_drain(*, node: Node, at: datetime) -> None:
+    """draining -> drained once no lease holds compute there."""
+    busy = Lease.objects.filter(node=node, state__in=HOLDING).exists()
+    if node.state == NodeState.DRAINING and not busy:
+        move(node, NodeState.DRAINED, "drained", at=at, actor="system")
+
+
+def resume(*, node: Node, actor: str, reason: str = "") -> None:
+    """Take new leases again; an operator also ends a quarantine with this."""
+    with transaction.atomic():
+        move(node, NodeState.ONLINE, "resume", at=db_now(), actor=actor, **_because(reason))
+
+
+def quarantine(*, node: Node, actor: str, reason: str = "", at: datetime | None = None) -> None:
+    """Off new work until an operator has looked; what runs there goes on."""
+    with transaction.atomic():
+        at = at or db_now()
+        if node.state == NodeState.QUARANTINED:
+            return
+        move(node, NodeState.QUARANTINED, "quarantine", at=at, actor=actor, **_because(reason))
+
+
+def revoke(*, node: Node, actor: str, reason: str = "") -> None:
+    """Make its credential worthless. The agent stops its work at its next poll and says why."""
+    with transaction.atomic():
+        at = db_now()
+        Node.objects.filter(pk=node.pk).update(revoked_at=at, enrol_token_hash="")
+        node.revoked_at = at
+        node.note("revoke", at=at, actor=actor, detail={"reason": reason[:300]})
+
+
+def retire(*, node: Node, actor: str, reason: str = "") -> None:
+    """Keep it as history only; refused while a lease holds compute there."""
+    with transaction.atomic():
+        if Lease.objects.filter(node=node, state__in=HOLDING).exists():
+            raise Conflict("This node still holds compute for a job. Drain it first.")
+        move(node, NodeState.RETIRED, "retire", at=db_now(), actor=actor, **_because(reason))
+        Node.objects.filter(pk=node.pk).update(credential_hash="", enrol_token_hash="")
+
+
+def _because(reason: str) -> dict:
+    return {"detail": {"reason": reason[:300]}, "changes": {"reason": reason[:300]}}
