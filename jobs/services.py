@@ -1,0 +1,372 @@
+"""The verbs of a job's life. Views, tasks and the node side all come through here.
+
+draft -> staging -> queued -> active -> ended; once queued, a job's state is derived from its
+shards. Compute is the business of `nodes`; this module never looks at a lease.
+"""
+
+from datetime import datetime
+
+from django.db import transaction
+from staging.selection import chosen_files
+
+from jobs.capacity import capacity_problem
+from jobs.models import MAX_ATTEMPTS, After, Job, JobInput, Shard
+from jobs.shards import create_shards
+from jobs.signals import cancel_asked, job_ended, shard_queued
+from jobs.states import JobState, Outcome, Reason, ShardKind, ShardState
+from portal.base.clock import db_now
+from portal.base.errors import Conflict, DomainError
+from portal.base.moves import move
+from portal.teams.models import Team
+from staging import services as staging
+from staging.models import Dataset
+from staging.states import DatasetKind, DatasetReason, DatasetState
+
+__all__ = [
+    "advance",
+    "cancel",
+    "capacity_problem",
+    "copy_as_draft",
+    "delete_draft",
+    "end_shard",
+    "requeue_shard",
+    "submit",
+]
+
+
+class LimitBroken(DomainError):
+    """The request is more than a limit allows; the sentence names the limit."""
+
+    code = "limit"
+
+
+def submit(*, job: Job, actor: str) -> Job:
+    """Leave the draft: hold its inputs, make its output dataset, queue it when all is staged.
+
+    Raises LimitBroken when the team's limits or every node rule it out, Conflict when an input is
+    on its way out or the job is no longer a draft.
+    """
+    with transaction.atomic():
+        at = db_now()
+        check_limits(job)
+        move(
+            job,
+            JobState.STAGING,
+            "submit",
+            at=at,
+            actor=actor,
+            changes={
+                "submitted_at": at,
+                "draft": {},
+                "output": _output_dataset(job, actor),
+            },
+        )
+        for job_input in job.inputs.select_related("dataset"):
+            _hold_input(job, job_input, at)
+        if job.code_dataset:
+            staging.hold(
+                dataset=job.code_dataset, holder=job.code, label=f"code of {job.name}", at=at
+            )
+        advance(job=job, at=at)
+    return job
+
+
+def check_limits(job: Job) -> None:
+    """Raise LimitBroken, naming the limit and both numbers."""
+    team: Team = job.team
+    most_gpus = job.gpus * min(job.shard_count, job.parallel or job.shard_count)
+    if team.max_gpus_per_job is not None and most_gpus > team.max_gpus_per_job:
+        raise LimitBroken(
+            f"This job would hold {most_gpus} GPUs at once; "
+            f"the limit of {team.name} is {team.max_gpus_per_job}."
+        )
+    hours = job.time_limit.total_seconds() / 3600
+    if team.max_hours is not None and hours > team.max_hours:
+        raise LimitBroken(
+            f"This job asks for {hours:g} hours; the limit of {team.name} is {team.max_hours}."
+        )
+    problem = capacity_problem(job)
+    if problem:
+        raise LimitBroken(problem)
+
+
+def _output_dataset(job: Job, actor: str) -> Dataset:
+    output = staging.create_dataset(
+        team=job.team,
+        name=f"Output of {job.name}"[:120],
+        actor=actor,
+        kind=DatasetKind.OUTPUT,
+        keep_days=job.output_keep_days,
+    )
+    staging.hold(dataset=output, holder=job.code, label=f"output of {job.name}", at=db_now())
+    return output
+
+
+def _hold_input(job: Job, job_input: JobInput, at: datetime) -> None:
+    staging.hold(
+        dataset=job_input.dataset,
+        holder=job.code,
+        label=f"{job.name} ({job.code}) reads it",
+        at=at,
+    )
+
+
+def _data_needed(job: Job) -> list[Dataset]:
+    rows = [i.dataset for i in job.inputs.select_related("dataset")]
+    return [*rows, job.code_dataset] if job.code_dataset else rows
+
+
+def advance(*, job: Job, at: datetime) -> Job:
+    """staging -> queued, once every input is staged; does nothing before."""
+    if job.state != JobState.STAGING:
+        return job
+    if any(dataset.state != DatasetState.STAGED for dataset in _data_needed(job)):
+        return job
+    with transaction.atomic():
+        move(job, JobState.QUEUED, "queue", at=at, actor="system", changes={"queued_at": at})
+        for job_input in job.inputs.select_related("dataset"):
+            files = chosen_files(dataset=job_input.dataset, patterns=job_input.patterns)
+            job_input.file_count = len(files)
+            job_input.byte_count = sum(file.size for file in files)
+            job_input.save(update_fields=["file_count", "byte_count"])
+        create_shards(job=job, at=at)
+        shard_queued.send(Job, job=job)
+    return job
+
+
+def cancel(*, job: Job, actor: str) -> Job:
+    """Ask for the end. What holds no compute ends at once, the rest on its node's word."""
+    with transaction.atomic():
+        at = db_now()
+        if job.state == JobState.DRAFT:
+            raise Conflict("A draft is not running. Delete it instead.")
+        if job.state == JobState.ENDED:
+            raise Conflict("This job has ended already.")
+        asked = Job.objects.filter(pk=job.pk, cancel_asked_at=None).update(
+            cancel_asked_at=at, cancel_asked_by=actor
+        )
+        job.refresh_from_db()
+        if not asked:
+            return job
+        job.note("cancel_asked", at=at, actor=actor)
+        if job.state == JobState.STAGING:
+            _end_job(job, at, Outcome.CANCELLED, Reason.CANCELLED, actor)
+            return job
+        for shard in job.shards.filter(state=ShardState.QUEUED):
+            end_shard(
+                shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at, actor=actor
+            )
+        cancel_asked.send(Job, job=job)
+        job.refresh_from_db()
+    return job
+
+
+def end_shard(
+    *,
+    shard: Shard,
+    outcome: str,
+    reason: str,
+    at: datetime,
+    actor: str = "system",
+    detail: str = "",
+    exit_code: int | None = None,
+) -> None:
+    """End a shard once; whatever depends on it and the job's own state follow."""
+    with transaction.atomic():
+        move(
+            shard,
+            ShardState.ENDED,
+            "end",
+            at=at,
+            actor=actor,
+            reason=reason,
+            detail={"outcome": outcome, "detail": detail[:500]},
+            changes={
+                "outcome": outcome,
+                "reason": reason,
+                "detail": detail[:500],
+                "exit_code": exit_code,
+                "ended_at": at,
+            },
+        )
+        if outcome != Outcome.SUCCEEDED and shard.kind == ShardKind.MAIN:
+            _end_finish_step(shard.job, outcome, at)
+        settle_job(job=shard.job, at=at)
+
+
+def _end_finish_step(job: Job, outcome: str, at: datetime) -> None:
+    """The finish step runs on the outputs of all others: without one of them it cannot."""
+    for finish in job.shards.filter(kind=ShardKind.FINISH, state=ShardState.QUEUED):
+        cancelled = outcome == Outcome.CANCELLED
+        end_shard(
+            shard=finish,
+            outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
+            reason=Reason.CANCELLED if cancelled else Reason.PREDECESSOR_FAILED,
+            at=at,
+        )
+
+
+def requeue_shard(
+    *,
+    shard: Shard,
+    reason: str,
+    at: datetime,
+    fault: bool,
+    quarantined: bool = False,
+    avoid_gpus: list[str] | None = None,
+) -> None:
+    """Try again elsewhere after a fault of the node, or end it when the attempts are used up."""
+    shard.refresh_from_db()
+    faults = shard.faults + int(fault)
+    quarantines = shard.quarantines + int(quarantined)
+    with transaction.atomic():
+        Shard.objects.filter(pk=shard.pk).update(faults=faults, quarantines=quarantines)
+        shard.faults, shard.quarantines = faults, quarantines
+        if shard.job.cancel_asked_at is not None:
+            end_shard(shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at)
+        elif quarantines >= 2:
+            end_shard(shard=shard, outcome=Outcome.FAILED, reason=Reason.BREAKS_NODES, at=at)
+        elif faults >= MAX_ATTEMPTS:
+            lost = reason == "silent"
+            end_shard(
+                shard=shard,
+                outcome=Outcome.LOST if lost else Outcome.FAILED,
+                reason=Reason.NODE_FAULT,
+                at=at,
+                detail=f"The last attempt ended because of: {reason}.",
+            )
+        else:
+            move(
+                shard,
+                ShardState.QUEUED,
+                "requeue",
+                at=at,
+                actor="system",
+                reason=reason,
+                changes={"avoid_gpus": sorted({*shard.avoid_gpus, *(avoid_gpus or [])})},
+            )
+            settle_job(job=shard.job, at=at)
+            shard_queued.send(Job, job=shard.job)
+
+
+def settle_job(*, job: Job, at: datetime) -> None:
+    """Derive the job's state from its shards; end it when the last one has ended."""
+    job.refresh_from_db()
+    shards = list(job.shards.all())
+    if job.state not in (JobState.QUEUED, JobState.ACTIVE) or not shards:
+        return
+    if all(shard.state == ShardState.ENDED for shard in shards):
+        outcome, reason = _job_outcome(shards)
+        _end_job(job, at, outcome, reason, "system")
+        return
+    busy = any(s.state in (ShardState.ACTIVE, ShardState.DELIVERING) for s in shards)
+    if busy and job.state == JobState.QUEUED:
+        changes = {} if job.active_at else {"active_at": at}
+        move(job, JobState.ACTIVE, "activate", at=at, actor="system", changes=changes)
+    elif not busy and job.state == JobState.ACTIVE:
+        move(job, JobState.QUEUED, "wait", at=at, actor="system")
+
+
+def _job_outcome(shards: list[Shard]) -> tuple[str, str]:
+    """The gravest outcome of the shards, with the reason of the first that ended so."""
+    order = [Outcome.CANCELLED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST, Outcome.SUCCEEDED]
+    worst = min((shard.outcome for shard in shards), key=lambda o: order.index(Outcome(o)))
+    reasons = [s.reason for s in shards if s.outcome == worst]
+    own = [r for r in reasons if r != Reason.PREDECESSOR_FAILED]
+    return worst, (own or reasons)[0]
+
+
+def _end_job(job: Job, at: datetime, outcome: str, reason: str, actor: str) -> None:
+    move(
+        job,
+        JobState.ENDED,
+        "end",
+        at=at,
+        actor=actor,
+        reason=reason,
+        detail={"outcome": outcome},
+        changes={"outcome": outcome, "reason": reason, "ended_at": at},
+    )
+    _settle_output(job, outcome, at, actor)
+    for dataset in _data_needed(job):
+        staging.unhold(dataset=dataset, holder=job.code, at=at)
+    job_ended.send(Job, job=job, at=at)
+    _delete_what_was_declared(job)
+
+
+def _settle_output(job: Job, outcome: str, at: datetime, actor: str) -> None:
+    """Seal what came back; an output that nothing ever came to is deleted."""
+    output = job.output
+    if output is None:
+        return
+    staging.unhold(dataset=output, holder=job.code, at=at)
+    if output.files.exists() or outcome == Outcome.SUCCEEDED:
+        Dataset.objects.filter(pk=output.pk).update(partial=outcome != Outcome.SUCCEEDED)
+        output.partial = outcome != Outcome.SUCCEEDED
+        staging.seal_dataset(dataset=output, actor="system")
+    else:
+        staging.delete_dataset(dataset=output, actor="system", reason=DatasetReason.ABANDONED)
+
+
+def _delete_what_was_declared(job: Job) -> None:
+    """Inputs and code whose deletion after release is part of the declaration.
+
+    A dataset that another live job needs stays: its hold outlives this wish.
+    """
+    chosen = [i.dataset for i in job.inputs.filter(after=After.DELETE).select_related("dataset")]
+    if job.code_dataset and not job.keep_code:
+        chosen.append(job.code_dataset)
+    for dataset in chosen:
+        dataset.refresh_from_db()
+        if dataset.holds == 0 and dataset.state == DatasetState.STAGED:
+            staging.delete_dataset(
+                dataset=dataset, actor=f"job {job.code}", reason=DatasetReason.AFTER_JOB
+            )
+
+
+def delete_draft(*, job: Job, actor: str) -> None:
+    """Remove a draft for good; nothing has come of it. Its code goes with it."""
+    with transaction.atomic():
+        gone = Job.objects.filter(pk=job.pk, state=JobState.DRAFT)
+        code = job.code_dataset
+        if not gone.delete()[0]:
+            raise Conflict("Only a draft can be deleted.")
+        if code is not None and not Job.objects.filter(code_dataset=code).exists():
+            staging.delete_dataset(
+                dataset=code, actor=actor, reason=DatasetReason.DELETED_BY_PERSON
+            )
+
+
+COPIED = [
+    "work_kind language script command finish_command code_dataset runtime gpus gpu_memory_bytes",
+    "cpus memory_bytes scratch_bytes time_limit shard_count parallel work_retries finish_gpus",
+    "output_keep_days output_limit_bytes keep_log keep_code",
+]
+
+
+def copy_as_draft(*, job: Job, actor: str) -> Job:
+    """A draft with the same four declarations. Secret values are not copied."""
+    with transaction.atomic():
+        values = {name: getattr(job, name) for line in COPIED for name in line.split()}
+        copy = Job.objects.create(
+            team=job.team,
+            name=job.name,
+            created_by=actor,
+            created_at=db_now(),
+            rerun_of=job,
+            **values,
+        )
+        for row in job.inputs.all():
+            copy.inputs.create(
+                dataset=row.dataset,
+                mount=row.mount,
+                patterns=row.patterns,
+                split=row.split,
+                after=row.after,
+            )
+        for path in job.output_paths.all():
+            copy.output_paths.create(pattern=path.pattern, optional=path.optional)
+        for variable in job.variables.filter(secret=False):
+            copy.variables.create(name=variable.name, stored=variable.stored)
+        copy.note("copied", at=copy.created_at, actor=actor, detail={"from": job.code})
+    return copy

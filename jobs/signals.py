@@ -1,0 +1,7 @@
+"""What others may listen to. Sent inside the transaction, so a listener's rows land with it."""
+
+from django.dispatch import Signal
+
+job_ended = Signal()  # job
+shard_queued = Signal()  # job: something can be scheduled
+cancel_asked = Signal()  # job
