@@ -78,3 +78,6 @@ def store_in_tmp(settings, tmp_path):
     """Each test has a store and log folder of its own."""
     settings.DATA_DIR = tmp_path
     settings.STORE_ROOT = tmp_path / "store"
+    # The manifest of hashed names exists only after collectstatic.
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}

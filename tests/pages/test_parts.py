@@ -1,0 +1,128 @@
+"""The building blocks that every page stands on."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django import forms
+from django.core.paginator import Paginator
+from django.template import Context, Template
+from django.template.loader import render_to_string
+
+from jobs.states import JobState, Outcome, ShardState
+from nodes.states import LeaseState, NodeState
+from portal.base import words
+from portal.base.icons import ICONS, STATES, look_of
+from staging.states import DatasetState, FileState, UploadState
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (1_500_000_000, "1.5 GB"),
+        (999_999, "1 MB"),
+        (2**63, "9.2 EB"),
+    ],
+)
+def test_bytes_in_decimal_units(number, text):
+    assert words.in_bytes(number) == text
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (0, "0:00:00"),
+        (999, "0:00:00"),
+        (61_000, "0:01:01"),
+        (timedelta(days=5, seconds=9), "120:00:09"),
+        (-5000, "-0:00:05"),
+    ],
+)
+def test_lengths_are_hours_minutes_seconds(length, text):
+    assert words.in_hms(length) == text
+
+
+def test_lengths_in_words_and_hours():
+    assert words.in_words(timedelta(seconds=40)) == "40 s"
+    assert words.in_words(timedelta(minutes=3)) == "3 min"
+    assert words.in_words(timedelta(days=9)) == "9 days"
+    assert words.in_hours(0) == "0.00"
+    assert words.in_hours(3_600) == "0.0010"
+    assert words.in_hours(4 * 3_600_000) == "4.00"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(s for s in JobState if s != JobState.ENDED),
+        *(s for s in ShardState if s != ShardState.ENDED),
+        *(o for o in Outcome if o),
+        *LeaseState,
+        *NodeState,
+        *DatasetState,
+        *FileState,
+        *UploadState,
+    ],
+)
+def test_every_state_has_a_shape_and_a_word(state):
+    look = STATES[state.value]
+    assert look.word
+    assert look.icon in ICONS
+
+
+def test_no_two_outcomes_share_a_shape_and_only_proof_is_a_tick():
+    outcomes = [look_of("ended", o.value).icon for o in Outcome if o]
+    assert len(set(outcomes)) == len(outcomes)
+    assert {name for name, look in STATES.items() if look.icon == "tick"} == {"succeeded", "staged"}
+
+
+def test_an_unknown_state_is_shown_as_its_escaped_word():
+    html = Template("{% load portal %}{% status '<b>x_y' %}").render(Context())
+    assert "&lt;b&gt;x y" in html
+    assert "<b>" not in html
+
+
+def test_times_are_utc_and_machine_readable():
+    at = datetime(2026, 11, 30, 8, 41, tzinfo=UTC)
+    html = Template("{% load portal %}{% when at %}").render(Context({"at": at}))
+    assert html == '<time datetime="2026-11-30T08:41:00+00:00">2026-11-30 08:41 UTC</time>'
+
+
+class SampleForm(forms.Form):
+    name = forms.CharField(help_text="As the team knows it.", max_length=5)
+    keep = forms.BooleanField(required=False)
+    size = forms.ChoiceField(choices=[("s", "small")], widget=forms.RadioSelect)
+
+
+def test_a_field_is_described_by_its_hint_and_error_and_keeps_input():
+    form = SampleForm({"name": "<i>too long</i>"})
+    summary = render_to_string("parts/errors.html", {"form": form})
+    html = render_to_string("parts/field.html", {"field": form["name"]})
+    assert 'href="#id_name"' in summary
+    assert 'aria-describedby="id_name_helptext id_name_error"' in html
+    assert 'id="id_name_helptext"' in html
+    assert 'id="id_name_error"' in html
+    assert "&lt;i&gt;too long" in html
+    assert "<i>" not in html + summary
+
+
+def test_a_group_of_choices_is_a_fieldset():
+    html = render_to_string("parts/field.html", {"field": SampleForm()["size"]})
+    assert "<legend>Size</legend>" in html
+
+
+def test_the_pager_keeps_the_rest_of_the_query(rf):
+    page = Paginator(range(100), 10).page(2)
+    request = rf.get("/records/", {"month": "2026-11"})
+    html = render_to_string("parts/pager.html", {"page": page, "request": request}, request)
+    assert "month=2026-11&amp;page=3" in html
+    assert "Page 2 of 10, 100 in all" in html
+
+
+def test_the_base_page_renders_without_a_request():
+    html = render_to_string("base.html")
+    assert 'href="#main"' in html
+    assert "style=" not in html
