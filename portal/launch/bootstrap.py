@@ -9,6 +9,7 @@ imports nothing of the portal. A second run does nothing and needs no network.
 
 Every problem a person can mend ends in one sentence on standard error and exit code 1.
 """
+# ruff: noqa: UP006, UP035, UP045 - the spellings that Python 3.8 knows
 
 import fcntl
 import glob
@@ -19,7 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple  # noqa: UP035
+from typing import Dict, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 VENV = os.path.join(ROOT, ".venv")
@@ -48,7 +49,7 @@ class Problem(Exception):
 
 
 class Interpreter(NamedTuple):
-    version: Tuple[int, int, int]  # noqa: UP006
+    version: Tuple[int, int, int]
     path: str
 
 
@@ -63,7 +64,7 @@ def probe(command: str) -> Optional[Interpreter]:
     for, and a shim for a version that is not selected is passed over.
     """
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [command, "-I", "-c", PROBE],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -78,7 +79,7 @@ def probe(command: str) -> Optional[Interpreter]:
     return Interpreter((major, minor, micro), path)
 
 
-def candidates(env: Dict[str, str]) -> Iterator[str]:  # noqa: UP006
+def candidates(env: Dict[str, str]) -> Iterator[str]:
     """Commands that may be a Python, the likeliest first: this one, PATH, pyenv's versions."""
     yield sys.executable
     for folder in env.get("PATH", "").split(os.pathsep):
@@ -90,7 +91,7 @@ def candidates(env: Dict[str, str]) -> Iterator[str]:  # noqa: UP006
     yield from sorted(glob.glob(os.path.join(pyenv, "versions", "*", "bin", "python")))
 
 
-def find_interpreter(env: Dict[str, str]) -> Optional[Interpreter]:  # noqa: UP006
+def find_interpreter(env: Dict[str, str]) -> Optional[Interpreter]:
     """The fitting interpreter nearest to LEAST (what the tests run on), or None."""
     found = {}  # type: Dict[Tuple[int, int, int], Interpreter]
     seen = set()
@@ -107,9 +108,9 @@ def find_interpreter(env: Dict[str, str]) -> Optional[Interpreter]:  # noqa: UP0
     return found[min(found)] if found else None
 
 
-def run_quietly(command: List[str], problem: str) -> str:  # noqa: UP006
+def run_quietly(command: List[str], problem: str) -> str:
     """Run `command`, return its output. Raises Problem with the sentence and the last lines."""
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
     output = done.stdout.decode(errors="replace")
@@ -125,7 +126,7 @@ def run_quietly(command: List[str], problem: str) -> str:  # noqa: UP006
 
 
 def has_module(python: str, module: str) -> bool:
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [python, "-c", "import " + module],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -134,7 +135,7 @@ def has_module(python: str, module: str) -> bool:
     return done.returncode == 0
 
 
-def python_with_pip(pythons: List[str]) -> str:  # noqa: UP006
+def python_with_pip(pythons: List[str]) -> str:
     """A Python that can run pip: one that has it, else a private environment made for it."""
     for python in pythons:
         if has_module(python, "pip"):
@@ -150,7 +151,7 @@ def python_with_pip(pythons: List[str]) -> str:  # noqa: UP006
     )
 
 
-def find_uv(pythons: List[str]) -> str:  # noqa: UP006
+def find_uv(pythons: List[str]) -> str:
     """The path of uv: the one on PATH, the one fetched before, else fetched now by hash."""
     own = os.path.join(TOOLS, "uv", "bin", "uv")
     for path in (shutil.which("uv"), own):
@@ -167,7 +168,7 @@ def find_uv(pythons: List[str]) -> str:  # noqa: UP006
 def uv_works(path: str) -> bool:
     """Whether this uv runs: a shim of a version manager may stand for nothing."""
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
         )
     except OSError:
@@ -195,7 +196,7 @@ def digest(path: str) -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def read_stamp() -> Dict[str, str]:  # noqa: UP006
+def read_stamp() -> Dict[str, str]:
     """What .venv holds: {"kind": run|dev, "lock": digest, "python": path}; empty if unknown."""
     try:
         with open(STAMP) as file:
@@ -263,7 +264,7 @@ def prepare(kind: str) -> None:
             install(kind)
 
 
-def main(arguments: List[str]) -> int:  # noqa: UP006
+def main(arguments: List[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in ("run", "dev", "uv"):
         print("usage: bootstrap.py run|dev|uv", file=sys.stderr)
         return 2

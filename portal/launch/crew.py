@@ -94,6 +94,7 @@ class Crew:
         except OSError as error:
             raise CannotStart(f"{part.name} cannot be started: {error}.") from error
         part.lines = Lines(lambda text: self.printer.line(part.name, text))
+        assert part.process.stdout is not None  # noqa: S101
         self.selector.register(part.process.stdout, selectors.EVENT_READ, lambda: self._read(part))
         return part
 

@@ -1,5 +1,6 @@
 """Child processes that end with their launcher, whatever ends it."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -98,16 +99,12 @@ def descendants(pid: int) -> set[int]:
 
 def send(pid: int, number: signal.Signals) -> None:
     """Signal a process that may have ended in the meantime."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def reap(known: set[int]) -> None:
     """Collect adopted children that have ended; those in `known` belong to their Popen."""
     for pid in [p for p, parent in _process_table() if parent == os.getpid() and p not in known]:
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            pass

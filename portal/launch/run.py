@@ -49,7 +49,8 @@ class Place(NamedTuple):
 
 def local_url(host: str, port: int) -> str:
     """How a program on this machine reaches the portal; "every address" is no address."""
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    every = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
+    name = every.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{name}:{port}"
 
 
