@@ -14,9 +14,10 @@ BOOTSTRAP = $(if $(PYTHON3),$(PYTHON3) portal/launch/bootstrap.py,\
 PY := .venv/bin/python
 LOCK := pip compile pyproject.toml --quiet --no-emit-index-url --universal --generate-hashes \
 	--python-version 3.12 --no-header --no-annotate
-# Workers of pytest-xdist, and what `make test` leaves to other runs.
+# make test TESTS=tests/jobs MARKS="not demo" WORKERS=0
 WORKERS ?= 2
 TESTS ?= tests
+MARKS ?=
 
 .PHONY: help run demo test check format lock clean
 
@@ -33,7 +34,7 @@ demo: ## As run, but stop after the main job's record; the exit code tells
 
 test: ## Set everything up and pass the tests, on embedded parts alone
 	@$(BOOTSTRAP) dev
-	@exec $(PY) -m pytest -n $(WORKERS) -q $(TESTS)
+	@exec $(PY) -m pytest -q -n $(WORKERS) --dist loadgroup $(if $(MARKS),-m "$(MARKS)") $(TESTS)
 
 check: ## Format, lint, types, layers, migrations, deploy check, and what no file may hold
 	@$(BOOTSTRAP) dev
