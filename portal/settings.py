@@ -39,7 +39,7 @@ INSTALLED_APPS = [
     "jobs",
     "nodes",
     "portal.pages",
-    "django.contrib.admin",
+    "portal.base.operators.OperatorAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -57,6 +57,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "portal.base.middleware.RequestContextMiddleware",
+    "portal.base.middleware.NoNulMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -117,11 +118,20 @@ CELERY_TASK_DEFAULT_QUEUE = "control"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_PUBLISH_RETRY = False
 
-CACHES = {
+# The cache holds rate limits. The embedded broker may be away while people sign in, so the
+# database keeps it then; a server that REDIS_URL names is there for all of the portal's processes.
+CACHES: dict[str, dict[str, object]] = {
     "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "portal_cache",
+        "OPTIONS": {"MAX_ENTRIES": 20_000},
+    }
+    if EMBEDDED_BROKER
+    else {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "e31",
+        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 2},
     }
 }
 
@@ -159,21 +169,23 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # an account begins with an invitation sent to its address
 ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = True
 ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to addresses that have no account
 ACCOUNT_SESSION_REMEMBER = True
 
-EMAIL_BACKEND = env.choice(
-    "EMAIL_BACKEND",
-    "django.core.mail.backends.console.EmailBackend",
-    {
-        "django.core.mail.backends.console.EmailBackend",
-        "django.core.mail.backends.smtp.EmailBackend",
-    },
-)
-EMAIL_HOST = env.text("EMAIL_HOST", "localhost")
-EMAIL_PORT = env.number("EMAIL_PORT", 25, least=1, most=65535)
-EMAIL_HOST_USER = env.text("EMAIL_HOST_USER")
-EMAIL_HOST_PASSWORD = env.text("EMAIL_HOST_PASSWORD")
-EMAIL_USE_TLS = env.flag("EMAIL_USE_TLS")
+SMTP = "django.core.mail.backends.smtp.EmailBackend"
+CONSOLE = "django.core.mail.backends.console.EmailBackend"
+MAILERS: dict[str, dict] = {
+    "default": {"BACKEND": env.choice("EMAIL_BACKEND", CONSOLE, {CONSOLE, SMTP})}
+}
+if MAILERS["default"]["BACKEND"] == SMTP:
+    MAILERS["default"]["OPTIONS"] = {
+        "host": env.text("EMAIL_HOST", "localhost"),
+        "port": env.number("EMAIL_PORT", 25, least=1, most=65535),
+        "username": env.text("EMAIL_HOST_USER"),
+        "password": env.text("EMAIL_HOST_PASSWORD"),
+        "use_tls": env.flag("EMAIL_USE_TLS"),
+        "timeout": 10,
+    }
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "portal@localhost")
 
 USE_TZ = True
@@ -183,10 +195,11 @@ USE_I18N = False
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE
 SESSION_COOKIE_HTTPONLY = True
-SECURE_SSL_REDIRECT = SECURE and not env.flag("BEHIND_PROXY")
-SECURE_PROXY_SSL_HEADER = (
-    ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("BEHIND_PROXY") else None
-)
+BEHIND_PROXY = env.flag("BEHIND_PROXY")
+SECURE_SSL_REDIRECT = SECURE and not BEHIND_PROXY
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
+ALLAUTH_TRUSTED_PROXY_COUNT = 1 if BEHIND_PROXY else 0  # whose X-Forwarded-For rate limits trust
 SECURE_HSTS_SECONDS = 365 * 86400 if SECURE else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE
 SECURE_REFERRER_POLICY = "same-origin"

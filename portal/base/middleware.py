@@ -8,16 +8,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
 from portal.base.errors import DomainError
+from portal.base.failures import bad_request, outage, unavailable, wants_json
 
 type GetResponse = Callable[[HttpRequest], HttpResponse]
-
-PROGRAM_PATHS = ("/agent/", "/tus/", "/api/", "/healthz", "/readyz")
-
-
-def wants_json(request: HttpRequest) -> bool:
-    return request.path.startswith(PROGRAM_PATHS) or request.headers.get("Accept", "").startswith(
-        "application/json"
-    )
 
 
 class RequestContextMiddleware:
@@ -34,6 +27,30 @@ class RequestContextMiddleware:
         response["X-Request-Id"] = request_id
         return response
 
+    def process_view(self, request: HttpRequest, view, args, kwargs: dict) -> None:
+        """Name the job or lease that the address is about, for every line that follows."""
+        if "lease" in kwargs:
+            structlog.contextvars.bind_contextvars(lease=str(kwargs["lease"])[:40])
+        if "code" in kwargs and request.path.startswith(("/jobs/", "/records/")):
+            structlog.contextvars.bind_contextvars(job=str(kwargs["code"])[:40])
+
+
+class NoNulMiddleware:
+    """Refuses NUL in path, query and cookies: PostgreSQL cannot take it, and nobody means it.
+
+    Forms refuse it in their fields. A cookie may carry it as an octal escape.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        texts = [request.path_info, *request.COOKIES.values(), *request.GET]
+        texts += [value for values in request.GET.lists() for value in values[1]]
+        if any("\0" in text for text in texts):
+            return bad_request(request, ValueError("NUL"))
+        return self.get_response(request)
+
 
 class DomainErrorMiddleware:
     """One place that turns a DomainError into an answer."""
@@ -45,6 +62,8 @@ class DomainErrorMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if sentence := outage(error):
+            return unavailable(request, error, sentence)
         if not isinstance(error, DomainError):
             return None
         if wants_json(request):

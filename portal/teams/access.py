@@ -4,7 +4,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from portal.base.errors import Forbidden, NotFound
-from portal.teams.models import Membership, Team
+from portal.teams.models import Invitation, Membership, Team
 
 SESSION_KEY = "team"
 
@@ -42,6 +42,20 @@ def of_my_teams[M: Model](request: HttpRequest, queryset: QuerySet[M], code: str
     row = queryset.filter(code=code, team_id__in=teams).first()
     if row is None:
         raise NotFound("There is nothing here, or it belongs to another team.")
+    return row
+
+
+def member_of_team(team: Team, pk: int) -> Membership:
+    row = team.memberships.filter(pk=pk).select_related("user", "team").first()
+    if row is None:
+        raise NotFound("There is no such member in this team.")
+    return row
+
+
+def invitation_of_team(team: Team, pk: int) -> Invitation:
+    row = team.invitations.pending().filter(pk=pk).select_related("team").first()
+    if row is None:
+        raise NotFound("There is no such open invitation in this team.")
     return row
 
 

@@ -14,6 +14,8 @@ class TeamMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         membership = None
+        if request.path in ("/healthz", "/readyz"):  # these answer without the database
+            return self.get_response(request)
         if request.user.is_authenticated:
             membership = current_membership(request)
             structlog.contextvars.bind_contextvars(user=request.user.pk)

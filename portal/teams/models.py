@@ -1,5 +1,6 @@
 """Teams, their members and limits. Everything a team owns hangs on its row."""
 
+from datetime import datetime
 from typing import ClassVar
 
 from django.contrib.auth.models import AbstractUser, BaseUserManager
@@ -8,7 +9,7 @@ from django.db import models
 from portal.base.codes import new_code
 
 
-class UserManager(BaseUserManager):
+class UserManager(BaseUserManager["User"]):
     """Accounts are known by their address; there is no other name to sign in with."""
 
     def create_user(self, email: str, password: str | None = None, **fields: object) -> "User":
@@ -63,6 +64,10 @@ class Team(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def note(self, verb: str, *, at: datetime, actor: str, **detail: object) -> None:
+        """Add an event row; call it in the transaction of the act."""
+        self.events.create(verb=verb, at=at, actor=actor[:254], detail=detail)
+
 
 class Membership(models.Model):
     """What a person is in a team. An admin of the team may invite and remove members."""
@@ -88,6 +93,16 @@ class Membership(models.Model):
         return f"{self.user} in {self.team}"
 
 
+class InvitationQuerySet(models.QuerySet["Invitation"]):
+    def pending(self) -> "InvitationQuerySet":
+        """Neither used nor withdrawn; it may have expired."""
+        return self.filter(accepted_at=None, withdrawn_at=None)
+
+    def open(self, at: datetime) -> "InvitationQuerySet":
+        """Still a way into the team."""
+        return self.pending().filter(expires_at__gt=at)
+
+
 class Invitation(models.Model):
     """A one-time way into a team, sent to an address. Only the token's hash is kept."""
 
@@ -100,6 +115,8 @@ class Invitation(models.Model):
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(null=True, blank=True)
     withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    objects = InvitationQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -114,6 +131,11 @@ class Invitation(models.Model):
         return f"{self.email} to {self.team}"
 
 
+class SignInLinkQuerySet(models.QuerySet["SignInLink"]):
+    def open(self, at: datetime) -> "SignInLinkQuerySet":
+        return self.filter(used_at=None, expires_at__gt=at)
+
+
 class SignInLink(models.Model):
     """A link that signs one person in once; made on the command line by whoever runs the portal."""
 
@@ -123,8 +145,26 @@ class SignInLink(models.Model):
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
 
+    objects = SignInLinkQuerySet.as_manager()
+
     def __str__(self) -> str:
         return f"sign-in of {self.user}"
+
+
+EVENT_SENTENCES = {
+    "created": "made the team",
+    "renamed": "renamed the team from {old}",
+    "limits_changed": "changed the limits: {limits}",
+    "invited": "invited {address} ({role})",
+    "invitation_withdrawn": "withdrew the invitation of {address}",
+    "joined": "joined ({role})",
+    "role_changed": "changed {address} from {old} to {role}",
+    "removed": "removed {address}",
+    "left": "left the team",
+    "deactivated": "deactivated the account of {address}",
+    "reactivated": "reactivated the account of {address}",
+    "password_reset": "made the password of {address} worthless",
+}
 
 
 class TeamEvent(models.Model):
@@ -141,3 +181,9 @@ class TeamEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verb} by {self.actor}"
+
+    @property
+    def sentence(self) -> str:
+        """What the actor did, to be read after the actor's address."""
+        known = {"address": "", "role": "", "old": "", "limits": ""}
+        return EVENT_SENTENCES.get(self.verb, self.verb).format_map(known | self.detail)

@@ -1,0 +1,32 @@
+"""Mail leaves after the commit. Where it cannot, that is logged: links are shown on pages too."""
+
+import smtplib
+from collections.abc import Mapping
+
+import structlog
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db import transaction
+from django.template.loader import render_to_string
+
+log = structlog.get_logger(__name__)
+
+
+def sends_mail() -> bool:
+    """Whether mail reaches people, or only this installation's log."""
+    return settings.MAILERS["default"]["BACKEND"].endswith("smtp.EmailBackend")
+
+
+def send_after_commit(template: str, to: str, context: Mapping[str, object]) -> None:
+    """Render `template`_subject.txt and `template`_message.txt and send them to one address."""
+    context = {"portal": settings.PUBLIC_URL, **context}
+    subject = " ".join(render_to_string(f"{template}_subject.txt", context).split())
+    body = render_to_string(f"{template}_message.txt", context)
+
+    def send() -> None:
+        try:
+            send_mail(subject, body, settings.DEFAULT_FROM_EMAIL, [to])
+        except (OSError, smtplib.SMTPException) as error:
+            log.warning("mail_failed", template=template, error=str(error))
+
+    transaction.on_commit(send)
