@@ -23,8 +23,9 @@ document.addEventListener("visibilitychange", () => {
 document.addEventListener("htmx:beforeSwap", (event) => {
   const part = live(event);
   if (!part) return;
-  const { responseURL } = event.detail.xhr;
-  if (responseURL && new URL(responseURL).pathname !== event.detail.pathInfo.requestPath) {
+  const answered = new URL(event.detail.xhr.responseURL || location.href);
+  const asked = new URL(event.detail.pathInfo.requestPath, location.href);
+  if (answered.pathname !== asked.pathname) {
     event.detail.shouldSwap = false;
     location.reload();
     return;

@@ -1,6 +1,6 @@
 """What templates share: numbers in words, times, and states as shape + word + color."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django import template
 from django.utils import timezone
@@ -103,3 +103,29 @@ def nav_link(context: template.Context, url: str, label: str) -> SafeString | st
     here = path.startswith(url) if url != "/" else path == url
     current = mark_safe(' aria-current="page"') if here else ""
     return format_html('<a href="{}"{}>{}</a>', url, current, label)
+
+
+@register.simple_tag
+def clock(at: datetime | None) -> SafeString | str:
+    """The time of day in UTC, for steps of a job whose days stand elsewhere on the page."""
+    if at is None:
+        return ""
+    text = at.astimezone(UTC).strftime("%H:%M:%S")
+    return format_html('<time datetime="{}">{} UTC</time>', at.isoformat(), text)
+
+
+@register.filter
+def silence(at: datetime | None) -> str:
+    """How long it has been silent since `at`, in words."""
+    return "" if at is None else words.in_words(timezone.now() - at)
+
+
+@register.simple_tag
+def tone(state: str, outcome: str = "") -> str:
+    return f"tone-{look_of(state, outcome).tone}"
+
+
+@register.simple_tag
+def shape(state: str, outcome: str = "") -> SafeString:
+    """The icon of a state alone, where its word stands beside it or is read out."""
+    return icon(look_of(state, outcome).icon)

@@ -1,0 +1,134 @@
+"""The steps of a job's life as the page lists them. Pure: rows in, steps out."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from jobs.models import Job
+from jobs.states import JobState, Outcome, Reason
+from nodes.models import Lease
+from nodes.states import HOLDING, LeaseState
+from portal.base.clock import milliseconds
+
+TITLES = {
+    "submit": "Submit",
+    "staging": "Staging",
+    "waiting": "Waiting",
+    "rent": "Rent",
+    "run": "Run",
+    "output": "Output",
+    "release": "Release",
+}
+METERED = ("rent", "run", "output", "release")
+OUTPUT_REASONS = {Reason.OUTPUT_MISSING, Reason.OUTPUT_LIMIT, Reason.OUTPUT_REFUSED}
+STEP_OF_LEASE = {
+    LeaseState.GRANTED: "rent",
+    LeaseState.ALLOCATED: "rent",
+    LeaseState.RUNNING: "run",
+    LeaseState.RETURNING: "output",
+    LeaseState.RELEASING: "release",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """`mark` is done, current, failed or todo; `ms` is how long it took, or takes so far."""
+
+    key: str
+    mark: str
+    at: datetime | None = None
+    ms: int | None = None
+    sentence: str = ""
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.key]
+
+    @property
+    def metered(self) -> bool:
+        return self.key in METERED
+
+
+def _first(leases: Iterable[Lease], column: str) -> datetime | None:
+    return min((v for lease in leases if (v := getattr(lease, column))), default=None)
+
+
+def _last(leases: Iterable[Lease], *columns: str) -> datetime | None:
+    """The latest of the columns' first known value, over all leases."""
+    ends = []
+    for lease in leases:
+        ends += [v for column in columns if (v := getattr(lease, column))][:1]
+    return max(ends, default=None)
+
+
+def _times(job: Job, leases: Sequence[Lease]) -> dict[str, tuple[datetime | None, datetime | None]]:
+    """When each step began and ended: the first piece to begin it, the last to end it."""
+    allocated = [lease for lease in leases if lease.allocated_at]
+    first_allocated = _first(allocated, "allocated_at")
+    first_running = _first(allocated, "running_at")
+    returned = [lease for lease in allocated if lease.returning_at]
+    waited = first_allocated or (job.ended_at if job.queued_at else None)
+    return {
+        "submit": (job.submitted_at, job.submitted_at),
+        "staging": (job.submitted_at, job.queued_at),
+        "waiting": (job.queued_at, waited),
+        "rent": (first_allocated, first_running),
+        "run": (first_running, _last(returned, "returning_at")),
+        "output": (
+            _first(returned, "returning_at"),
+            _last(returned, "output_verified_at", "releasing_at", "ended_at"),
+        ),
+        "release": (
+            _first(allocated, "releasing_at"),
+            _last([lease for lease in allocated if lease.releasing_at], "released_at", "ended_at"),
+        ),
+    }
+
+
+def current_step(job: Job, leases: Sequence[Lease], delivering: bool) -> str:
+    """The step that a job which has not ended is in."""
+    if job.state in (JobState.DRAFT, JobState.STAGING):
+        return "submit" if job.state == JobState.DRAFT else "staging"
+    at_work = {STEP_OF_LEASE[LeaseState(x.state)] for x in leases if x.state in HOLDING}
+    for step in ("run", "output", "rent", "release"):
+        if step in at_work:
+            return step
+    return "output" if delivering else "waiting"
+
+
+def failing_step(job: Job, leases: Sequence[Lease]) -> str:
+    """The step in which a job that did not succeed went wrong."""
+    if job.queued_at is None:
+        return "staging"
+    if not any(lease.allocated_at for lease in leases):
+        return "waiting"
+    if job.reason in OUTPUT_REASONS:
+        return "output"
+    return "run" if any(lease.running_at for lease in leases) else "rent"
+
+
+def steps(
+    job: Job, leases: Sequence[Lease], at: datetime, *, delivering: bool, sentence: str
+) -> list[Step]:
+    """All seven steps in order. `sentence` goes with the failing or the present one."""
+    times = _times(job, leases)
+    ended = job.state == JobState.ENDED
+    special = (
+        failing_step(job, leases)
+        if ended and job.outcome != Outcome.SUCCEEDED
+        else current_step(job, leases, delivering)
+    )
+    if ended and job.outcome == Outcome.SUCCEEDED:
+        special = ""
+    found = []
+    for key in TITLES:
+        begun, done = times[key]
+        stop = done or (job.ended_at if ended else at)
+        ms = milliseconds(stop - begun) if begun and stop and key != "submit" else None
+        if key == special:
+            found.append(Step(key, "failed" if ended else "current", begun, ms, sentence))
+        elif begun is None or (not done and ended):
+            found.append(Step(key, "todo"))
+        else:
+            found.append(Step(key, "done", begun, ms))
+    return found
