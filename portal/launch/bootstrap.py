@@ -9,7 +9,6 @@ imports nothing of the portal. A second run does nothing and needs no network.
 
 Every problem a person can mend ends in one sentence on standard error and exit code 1.
 """
-# ruff: noqa: UP006, UP035, UP045 - the spellings that Python 3.8 knows
 
 import fcntl
 import glob

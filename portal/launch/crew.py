@@ -10,7 +10,7 @@ from subprocess import Popen
 
 from portal.launch.errors import Asked, CannotStart
 from portal.launch.output import Lines, Printer
-from portal.launch.process import descendants, reap, send, spawn
+from portal.launch.process import children, descendants, reap, send, spawn
 
 MOST_RESTARTS = 5
 STEADY_S = 60  # a process that ran this long has earned its restarts back
@@ -204,16 +204,22 @@ class Crew:
             self.pump(0.1)
 
     def _stop_orphans(self) -> None:
-        """Supervisors of running work outlive their agent by design; here they end with it."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            left = descendants(os.getpid())
-            if not left:
-                return
-            if number == signal.SIGTERM:
-                self.say(f"ending {len(left)} processes of work that was still running")
-            for pid in left:
-                send(pid, number)
-            self._wait_gone(lambda: not descendants(os.getpid()), ORPHAN_STOP_S)
+        """Supervisors of running work outlive their agent by design; here they end with it.
+
+        From the top down, so that a supervisor is gone before it could take the end of its work
+        for the work's own failure: the next start finds a supervisor that died, and tries again.
+        """
+        told: set[int] = set()
+        deadline = time.monotonic() + ORPHAN_STOP_S
+        while (left := children(os.getpid())) and time.monotonic() < deadline:
+            if not told:
+                self.say("ending work that was still running; the next start tries it again")
+            for pid in left - told:
+                send(pid, signal.SIGTERM)
+            told |= left
+            self.pump(0.05)
+        self.kill_all()
+        self._wait_gone(lambda: not descendants(os.getpid()), ORPHAN_STOP_S)
 
     def kill_all(self) -> None:
         for pid in descendants(os.getpid()):

@@ -83,6 +83,10 @@ def _process_table() -> Iterator[tuple[int, int]]:
             continue  # it has just ended
 
 
+def children(pid: int) -> set[int]:
+    return {child for child, parent in _process_table() if parent == pid}
+
+
 def descendants(pid: int) -> set[int]:
     """Every process below `pid`, zombies among them."""
     children: dict[int, list[int]] = {}
