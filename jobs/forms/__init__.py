@@ -1,0 +1,1 @@
+"""The job form: four declarations on one page. `whole.JobForm` joins them."""
