@@ -17,7 +17,7 @@ from staging.states import (
     UploadState,
 )
 
-PATH_LENGTH = 4096
+PATH_LENGTH = 4096  # room for the longest path in characters; staging.names sets the limit in bytes
 DIGEST_LENGTH = 80  # 64 hex digits, "-", number of chunks
 
 
@@ -64,6 +64,10 @@ class Dataset(Stateful):
     created_at = models.DateTimeField()
     staged_at = models.DateTimeField(null=True)
     sealed_at = models.DateTimeField(null=True, help_text="No file will be added any more.")
+    keep_days = models.PositiveIntegerField(
+        null=True, help_text="Days it is kept once staged; 0 for no date. Empty: the policy's."
+    )
+    claimed_until = models.DateTimeField(null=True, help_text="A worker checks it until then.")
     file_count = models.BigIntegerField(default=0)
     byte_count = models.BigIntegerField(default=0)
     manifest_digest = models.CharField(max_length=64, blank=True)
@@ -88,8 +92,7 @@ class Dataset(Stateful):
                 name="dataset_staged_has_manifest",
             ),
             models.CheckConstraint(
-                condition=Q(holds=0)
-                | ~Q(state__in=[DatasetState.EXPIRING, DatasetState.PURGED]),
+                condition=Q(holds=0) | ~Q(state__in=[DatasetState.EXPIRING, DatasetState.PURGED]),
                 name="dataset_held_is_not_deleted",
             ),
             models.CheckConstraint(
@@ -111,7 +114,9 @@ class Blob(models.Model):
     """One copy of some bytes in the store, under a random key that is never reused.
 
     The digest is a column, never the key: "already here" is a look-up on live rows of the team.
-    `chunk_digests` holds the raw 32-byte SHA-256 of each chunk, concatenated.
+    `chunk_digests` holds the raw 32-byte SHA-256 of each chunk, concatenated. `links` counts the
+    files that stand on it; adding and taking one away write this row, so a blob cannot die under
+    a file that is being linked to it. `checked_chunks` chunks were read back and matched.
     """
 
     team = models.ForeignKey(Team, models.PROTECT, related_name="blobs")
@@ -120,13 +125,21 @@ class Blob(models.Model):
     key = models.CharField(max_length=64, unique=True)
     chunk_size = models.BigIntegerField()
     chunk_digests = models.BinaryField()
+    checked_chunks = models.PositiveIntegerField(default=0)
+    verified_at = models.DateTimeField(null=True, help_text="Read back from the store; they match.")
+    links = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now())
     dead_at = models.DateTimeField(null=True, help_text="Unlinked from every file; key may go.")
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(dead_at=None) | Q(links=0), name="dead_blob_has_no_file"
+            ),
             models.UniqueConstraint(
-                fields=["team", "digest"], condition=Q(dead_at=None), name="one_live_blob_per_digest"
+                fields=["team", "digest"],
+                condition=Q(dead_at=None),
+                name="one_live_blob_per_digest",
             ),
             models.CheckConstraint(condition=Q(size__gte=0), name="blob_size"),
         ]
@@ -135,13 +148,33 @@ class Blob(models.Model):
         return f"{self.digest[:12]} ({self.size} bytes)"
 
 
+class Folder(models.Model):
+    """A folder that files of a dataset lie in, at any depth; the top has no row."""
+
+    dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="folders")
+    parent = models.ForeignKey("self", models.CASCADE, null=True, related_name="children")
+    path = models.CharField(max_length=PATH_LENGTH)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["dataset", "path"], name="one_folder_per_path")
+        ]
+
+    def __str__(self) -> str:
+        return self.path
+
+
 class File(models.Model):
     """One file of a dataset. `position` orders a staged dataset by the bytes of its paths.
 
-    `source` is the code of the lease that wrote it, for outputs.
+    `source` is the code of the lease that wrote it, for outputs. `modified` is the time of change
+    at the source (milliseconds since 1970), where the source told one: another time is another
+    content, so an upload that was begun with the old one starts again.
     """
 
     dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="files")
+    folder = models.ForeignKey(Folder, models.SET_NULL, null=True, related_name="files")
+    modified = models.BigIntegerField(null=True)
     path = models.CharField(max_length=PATH_LENGTH)
     size = models.BigIntegerField()
     digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
@@ -185,6 +218,7 @@ class Upload(models.Model):
     expected_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     metadata = models.CharField(max_length=8192, blank=True)
     key = models.CharField(max_length=64, unique=True)
+    generation = models.BigIntegerField(default=0, help_text="Raised to stop the one who writes.")
     holder = models.CharField(max_length=254)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
@@ -229,8 +263,39 @@ class DeadKey(models.Model):
     """A key whose bytes are to be removed from the store; the row goes after the bytes."""
 
     key = models.CharField(max_length=64, unique=True)
+    dataset = models.ForeignKey(Dataset, models.CASCADE, null=True, related_name="dead_keys")
     size = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:
         return self.key
+
+
+class TeamUsage(models.Model):
+    """Bytes of a team in the store, and bytes promised to its open uploads.
+
+    Every check against the quota is an update of this row whose condition is the quota.
+    """
+
+    team = models.OneToOneField(Team, models.CASCADE, primary_key=True, related_name="usage")
+    stored_bytes = models.BigIntegerField(default=0)
+    promised_bytes = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(stored_bytes__gte=0) & Q(promised_bytes__gte=0), name="usage_counts"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.stored_bytes} bytes stored, {self.promised_bytes} promised"
+
+
+class StoreRoom(models.Model):
+    """One row: who promises room in the store writes it first, so promises are made one by one."""
+
+    promises = models.BigIntegerField(default=0, help_text="How many were made.")
+
+    def __str__(self) -> str:
+        return f"{self.promises} promises"

@@ -27,7 +27,10 @@ class DatasetReason(models.TextChoices):
 
     NONE = "", ""
     DISK_FULL = "disk_full", "The store ran out of disk. Retry once there is room."
-    DIGEST_MISMATCH = "digest_mismatch", "A file's bytes do not match the digest it was declared with."
+    DIGEST_MISMATCH = (
+        "digest_mismatch",
+        "A file's bytes do not match the digest it was declared with.",
+    )
     BYTES_MISSING = "bytes_missing", "Bytes that had been stored are no longer there."
     UPLOAD_EXPIRED = "upload_expired", "The upload was not finished in time and was swept."
     SOURCE_CHANGED = "source_changed", "The source changed while it was being copied."

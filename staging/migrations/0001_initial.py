@@ -6,119 +6,255 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Blob',
+            name="Blob",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=80)),
-                ('size', models.BigIntegerField()),
-                ('key', models.CharField(max_length=64, unique=True)),
-                ('chunk_size', models.BigIntegerField()),
-                ('chunk_digests', models.BinaryField()),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('dead_at', models.DateTimeField(help_text='Unlinked from every file; key may go.', null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("digest", models.CharField(max_length=80)),
+                ("size", models.BigIntegerField()),
+                ("key", models.CharField(max_length=64, unique=True)),
+                ("chunk_size", models.BigIntegerField()),
+                ("chunk_digests", models.BinaryField()),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
+                (
+                    "dead_at",
+                    models.DateTimeField(
+                        help_text="Unlinked from every file; key may go.", null=True
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Dataset',
+            name="Dataset",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code', models.CharField(default=portal.base.codes.new_code, editable=False, max_length=16, unique=True)),
-                ('name', models.CharField(max_length=120)),
-                ('kind', models.CharField(choices=[('input', 'Input'), ('output', 'Output'), ('code', 'Code')], default='input', max_length=8)),
-                ('state', models.CharField(choices=[('declared', 'Declared'), ('transferring', 'Transferring'), ('verifying', 'Verifying'), ('staged', 'Staged'), ('expiring', 'Expiring'), ('purged', 'Purged'), ('failed', 'Failed'), ('stale', 'Stale')], default='declared', max_length=16)),
-                ('reason', models.CharField(blank=True, choices=[('', ''), ('disk_full', 'The store ran out of disk. Retry once there is room.'), ('digest_mismatch', "A file's bytes do not match the digest it was declared with."), ('bytes_missing', 'Bytes that had been stored are no longer there.'), ('upload_expired', 'The upload was not finished in time and was swept.'), ('source_changed', 'The source changed while it was being copied.'), ('deleted_by_person', 'Deleted by a member of the team.'), ('retention', 'Its date of deletion had come.'), ('after_job', 'The job that used it declared that it be deleted after release.'), ('abandoned', 'Nothing was ever uploaded to it.')], max_length=40)),
-                ('partial', models.BooleanField(default=False, help_text='The work did not finish.')),
-                ('created_by', models.CharField(max_length=254)),
-                ('created_at', models.DateTimeField()),
-                ('staged_at', models.DateTimeField(null=True)),
-                ('sealed_at', models.DateTimeField(help_text='No file will be added any more.', null=True)),
-                ('file_count', models.BigIntegerField(default=0)),
-                ('byte_count', models.BigIntegerField(default=0)),
-                ('manifest_digest', models.CharField(blank=True, max_length=64)),
-                ('holds', models.PositiveIntegerField(default=0)),
-                ('expires_at', models.DateTimeField(null=True)),
-                ('expiry_set_by', models.CharField(blank=True, max_length=254)),
-                ('purged_at', models.DateTimeField(null=True)),
-                ('purged_by', models.CharField(blank=True, max_length=254)),
-                ('purged_bytes', models.BigIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "code",
+                    models.CharField(
+                        default=portal.base.codes.new_code,
+                        editable=False,
+                        max_length=16,
+                        unique=True,
+                    ),
+                ),
+                ("name", models.CharField(max_length=120)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("input", "Input"), ("output", "Output"), ("code", "Code")],
+                        default="input",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("declared", "Declared"),
+                            ("transferring", "Transferring"),
+                            ("verifying", "Verifying"),
+                            ("staged", "Staged"),
+                            ("expiring", "Expiring"),
+                            ("purged", "Purged"),
+                            ("failed", "Failed"),
+                            ("stale", "Stale"),
+                        ],
+                        default="declared",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", ""),
+                            ("disk_full", "The store ran out of disk. Retry once there is room."),
+                            (
+                                "digest_mismatch",
+                                "A file's bytes do not match the digest it was declared with.",
+                            ),
+                            ("bytes_missing", "Bytes that had been stored are no longer there."),
+                            (
+                                "upload_expired",
+                                "The upload was not finished in time and was swept.",
+                            ),
+                            ("source_changed", "The source changed while it was being copied."),
+                            ("deleted_by_person", "Deleted by a member of the team."),
+                            ("retention", "Its date of deletion had come."),
+                            (
+                                "after_job",
+                                "The job that used it declared that it be deleted after release.",
+                            ),
+                            ("abandoned", "Nothing was ever uploaded to it."),
+                        ],
+                        max_length=40,
+                    ),
+                ),
+                (
+                    "partial",
+                    models.BooleanField(default=False, help_text="The work did not finish."),
+                ),
+                ("created_by", models.CharField(max_length=254)),
+                ("created_at", models.DateTimeField()),
+                ("staged_at", models.DateTimeField(null=True)),
+                (
+                    "sealed_at",
+                    models.DateTimeField(help_text="No file will be added any more.", null=True),
+                ),
+                ("file_count", models.BigIntegerField(default=0)),
+                ("byte_count", models.BigIntegerField(default=0)),
+                ("manifest_digest", models.CharField(blank=True, max_length=64)),
+                ("holds", models.PositiveIntegerField(default=0)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("expiry_set_by", models.CharField(blank=True, max_length=254)),
+                ("purged_at", models.DateTimeField(null=True)),
+                ("purged_by", models.CharField(blank=True, max_length=254)),
+                ("purged_bytes", models.BigIntegerField(default=0)),
             ],
             options={
-                'ordering': ['-created_at', '-id'],
+                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='DatasetEvent',
+            name="DatasetEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('actor', models.CharField(help_text="A person's address, or a part's name.", max_length=254)),
-                ('verb', models.CharField(max_length=40)),
-                ('from_state', models.CharField(blank=True, max_length=16)),
-                ('to_state', models.CharField(blank=True, max_length=16)),
-                ('reason', models.CharField(blank=True, max_length=40)),
-                ('detail', models.JSONField(blank=True, default=dict)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                (
+                    "actor",
+                    models.CharField(
+                        help_text="A person's address, or a part's name.", max_length=254
+                    ),
+                ),
+                ("verb", models.CharField(max_length=40)),
+                ("from_state", models.CharField(blank=True, max_length=16)),
+                ("to_state", models.CharField(blank=True, max_length=16)),
+                ("reason", models.CharField(blank=True, max_length=40)),
+                ("detail", models.JSONField(blank=True, default=dict)),
             ],
             options={
-                'ordering': ['at', 'id'],
-                'abstract': False,
+                "ordering": ["at", "id"],
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='DeadKey',
+            name="DeadKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=64, unique=True)),
-                ('size', models.BigIntegerField(default=0)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=64, unique=True)),
+                ("size", models.BigIntegerField(default=0)),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='File',
+            name="File",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('path', models.CharField(max_length=4096)),
-                ('size', models.BigIntegerField()),
-                ('digest', models.CharField(blank=True, max_length=80)),
-                ('executable', models.BooleanField(default=False)),
-                ('state', models.CharField(choices=[('expected', 'Expected'), ('uploaded', 'Uploaded'), ('staged', 'Staged')], default='expected', max_length=16)),
-                ('position', models.BigIntegerField(null=True)),
-                ('source', models.CharField(blank=True, max_length=16)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("path", models.CharField(max_length=4096)),
+                ("size", models.BigIntegerField()),
+                ("digest", models.CharField(blank=True, max_length=80)),
+                ("executable", models.BooleanField(default=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("expected", "Expected"),
+                            ("uploaded", "Uploaded"),
+                            ("staged", "Staged"),
+                        ],
+                        default="expected",
+                        max_length=16,
+                    ),
+                ),
+                ("position", models.BigIntegerField(null=True)),
+                ("source", models.CharField(blank=True, max_length=16)),
             ],
         ),
         migrations.CreateModel(
-            name='Hold',
+            name="Hold",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('holder', models.CharField(max_length=16)),
-                ('label', models.CharField(max_length=200)),
-                ('created_at', models.DateTimeField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("holder", models.CharField(max_length=16)),
+                ("label", models.CharField(max_length=200)),
+                ("created_at", models.DateTimeField()),
             ],
         ),
         migrations.CreateModel(
-            name='Upload',
+            name="Upload",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code', models.CharField(max_length=40, unique=True)),
-                ('token_hash', models.CharField(max_length=64)),
-                ('state', models.CharField(choices=[('open', 'Open'), ('complete', 'Complete'), ('expired', 'Expired'), ('terminated', 'Terminated')], default='open', max_length=16)),
-                ('length', models.BigIntegerField()),
-                ('offset', models.BigIntegerField(default=0)),
-                ('chunk_size', models.BigIntegerField()),
-                ('chunk_digests', models.BinaryField(default=bytes)),
-                ('expected_digest', models.CharField(blank=True, max_length=80)),
-                ('metadata', models.CharField(blank=True, max_length=8192)),
-                ('key', models.CharField(max_length=64, unique=True)),
-                ('holder', models.CharField(max_length=254)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("code", models.CharField(max_length=40, unique=True)),
+                ("token_hash", models.CharField(max_length=64)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("open", "Open"),
+                            ("complete", "Complete"),
+                            ("expired", "Expired"),
+                            ("terminated", "Terminated"),
+                        ],
+                        default="open",
+                        max_length=16,
+                    ),
+                ),
+                ("length", models.BigIntegerField()),
+                ("offset", models.BigIntegerField(default=0)),
+                ("chunk_size", models.BigIntegerField()),
+                ("chunk_digests", models.BinaryField(default=bytes)),
+                ("expected_digest", models.CharField(blank=True, max_length=80)),
+                ("metadata", models.CharField(blank=True, max_length=8192)),
+                ("key", models.CharField(max_length=64, unique=True)),
+                ("holder", models.CharField(max_length=254)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
             ],
         ),
     ]

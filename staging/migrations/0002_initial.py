@@ -5,113 +5,214 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('staging', '0001_initial'),
-        ('teams', '0001_initial'),
+        ("staging", "0001_initial"),
+        ("teams", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='blob',
-            name='team',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='blobs', to='teams.team'),
+            model_name="blob",
+            name="team",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="blobs", to="teams.team"
+            ),
         ),
         migrations.AddField(
-            model_name='dataset',
-            name='team',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='datasets', to='teams.team'),
+            model_name="dataset",
+            name="team",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="datasets",
+                to="teams.team",
+            ),
         ),
         migrations.AddField(
-            model_name='datasetevent',
-            name='subject',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='staging.dataset'),
+            model_name="datasetevent",
+            name="subject",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="events",
+                to="staging.dataset",
+            ),
         ),
         migrations.AddField(
-            model_name='file',
-            name='blob',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='files', to='staging.blob'),
+            model_name="file",
+            name="blob",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="files",
+                to="staging.blob",
+            ),
         ),
         migrations.AddField(
-            model_name='file',
-            name='dataset',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='files', to='staging.dataset'),
+            model_name="file",
+            name="dataset",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="files",
+                to="staging.dataset",
+            ),
         ),
         migrations.AddField(
-            model_name='hold',
-            name='dataset',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='hold_rows', to='staging.dataset'),
+            model_name="hold",
+            name="dataset",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="hold_rows",
+                to="staging.dataset",
+            ),
         ),
         migrations.AddField(
-            model_name='upload',
-            name='file',
-            field=models.OneToOneField(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='upload', to='staging.file'),
+            model_name="upload",
+            name="file",
+            field=models.OneToOneField(
+                null=True,
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="upload",
+                to="staging.file",
+            ),
         ),
         migrations.AddField(
-            model_name='upload',
-            name='team',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='uploads', to='teams.team'),
+            model_name="upload",
+            name="team",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="uploads", to="teams.team"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='blob',
-            constraint=models.UniqueConstraint(condition=models.Q(('dead_at', None)), fields=('team', 'digest'), name='one_live_blob_per_digest'),
+            model_name="blob",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("dead_at", None)),
+                fields=("team", "digest"),
+                name="one_live_blob_per_digest",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='blob',
-            constraint=models.CheckConstraint(condition=models.Q(('size__gte', 0)), name='blob_size'),
+            model_name="blob",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("size__gte", 0)), name="blob_size"
+            ),
         ),
         migrations.AddIndex(
-            model_name='dataset',
-            index=models.Index(fields=['team', 'kind', '-created_at'], name='staging_dat_team_id_abe38c_idx'),
+            model_name="dataset",
+            index=models.Index(
+                fields=["team", "kind", "-created_at"], name="staging_dat_team_id_abe38c_idx"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='dataset',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['declared', 'transferring', 'verifying', 'staged', 'expiring', 'purged', 'failed', 'stale'])), name='dataset_state'),
+            model_name="dataset",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            "declared",
+                            "transferring",
+                            "verifying",
+                            "staged",
+                            "expiring",
+                            "purged",
+                            "failed",
+                            "stale",
+                        ],
+                    )
+                ),
+                name="dataset_state",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='dataset',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'staged'), _negated=True), models.Q(('staged_at__isnull', False), models.Q(('manifest_digest', ''), _negated=True)), _connector='OR'), name='dataset_staged_has_manifest'),
+            model_name="dataset",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "staged"), _negated=True),
+                    models.Q(
+                        ("staged_at__isnull", False),
+                        models.Q(("manifest_digest", ""), _negated=True),
+                    ),
+                    _connector="OR",
+                ),
+                name="dataset_staged_has_manifest",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='dataset',
-            constraint=models.CheckConstraint(condition=models.Q(('holds', 0), models.Q(('state__in', ['expiring', 'purged']), _negated=True), _connector='OR'), name='dataset_held_is_not_deleted'),
+            model_name="dataset",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("holds", 0),
+                    models.Q(("state__in", ["expiring", "purged"]), _negated=True),
+                    _connector="OR",
+                ),
+                name="dataset_held_is_not_deleted",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='dataset',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'purged'), _negated=True), ('purged_at__isnull', False), _connector='OR'), name='dataset_purged_has_receipt'),
+            model_name="dataset",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "purged"), _negated=True),
+                    ("purged_at__isnull", False),
+                    _connector="OR",
+                ),
+                name="dataset_purged_has_receipt",
+            ),
         ),
         migrations.AddIndex(
-            model_name='file',
-            index=models.Index(fields=['dataset', 'position'], name='staging_fil_dataset_31a619_idx'),
+            model_name="file",
+            index=models.Index(
+                fields=["dataset", "position"], name="staging_fil_dataset_31a619_idx"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='file',
-            constraint=models.UniqueConstraint(fields=('dataset', 'path'), name='one_file_per_path'),
+            model_name="file",
+            constraint=models.UniqueConstraint(
+                fields=("dataset", "path"), name="one_file_per_path"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='file',
-            constraint=models.CheckConstraint(condition=models.Q(('size__gte', 0)), name='file_size'),
+            model_name="file",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("size__gte", 0)), name="file_size"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='file',
-            constraint=models.CheckConstraint(condition=models.Q(('state', 'expected'), models.Q(('digest', ''), _negated=True), _connector='OR'), name='file_has_digest'),
+            model_name="file",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("state", "expected"), models.Q(("digest", ""), _negated=True), _connector="OR"
+                ),
+                name="file_has_digest",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='hold',
-            constraint=models.UniqueConstraint(fields=('dataset', 'holder'), name='one_hold_per_holder'),
+            model_name="hold",
+            constraint=models.UniqueConstraint(
+                fields=("dataset", "holder"), name="one_hold_per_holder"
+            ),
         ),
         migrations.AddIndex(
-            model_name='upload',
-            index=models.Index(fields=['state', 'expires_at'], name='staging_upl_state_12f838_idx'),
+            model_name="upload",
+            index=models.Index(fields=["state", "expires_at"], name="staging_upl_state_12f838_idx"),
         ),
         migrations.AddConstraint(
-            model_name='upload',
-            constraint=models.CheckConstraint(condition=models.Q(('offset__gte', 0), ('offset__lte', models.F('length'))), name='upload_offset_within_length'),
+            model_name="upload",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("offset__gte", 0), ("offset__lte", models.F("length"))),
+                name="upload_offset_within_length",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='upload',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'complete'), _negated=True), ('offset', models.F('length')), _connector='OR'), name='upload_complete_is_whole'),
+            model_name="upload",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "complete"), _negated=True),
+                    ("offset", models.F("length")),
+                    _connector="OR",
+                ),
+                name="upload_complete_is_whole",
+            ),
         ),
     ]

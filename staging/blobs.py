@@ -1,0 +1,130 @@
+"""Blobs: copies of bytes in the store, shared inside a team, dead when no file stands on them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from portal.base.errors import Conflict
+from staging import store, usage
+from staging.digests import EMPTY, SMALLEST_CHUNK
+from staging.models import Blob, Dataset, DeadKey, File
+from staging.states import FileState
+
+TRIES = 5
+BATCH = 500
+
+
+def live_by_digest(team_id: int, digests: Iterable[str]) -> dict[str, Blob]:
+    """The team's live blobs with these digests."""
+    wanted = sorted(set(digests) - {""})
+    rows = Blob.objects.filter(team_id=team_id, digest__in=wanted, dead_at=None)
+    return {blob.digest: blob for blob in rows.defer("chunk_digests")}
+
+
+def link(blob: Blob, count: int = 1) -> bool:
+    """Let `count` more files stand on a blob; False when it died in the meantime."""
+    rows = Blob.objects.filter(pk=blob.pk, dead_at=None)
+    return bool(rows.update(links=F("links") + count))
+
+
+def adopt(
+    *,
+    team_id: int,
+    digest: str,
+    size: int,
+    key: str,
+    chunk_size: int,
+    chunks: bytes,
+    count: int = 1,
+) -> tuple[Blob, bool]:
+    """The live blob with this digest, with `count` links more: (blob, whether `key` became it).
+
+    When False the bytes under `key` are not needed: the caller marks that key as dead.
+    """
+    for _ in range(TRIES):
+        blob = Blob.objects.filter(team_id=team_id, digest=digest, dead_at=None).first()
+        if blob is not None:
+            if link(blob, count):
+                return blob, False
+            continue
+        try:
+            with transaction.atomic():
+                return Blob.objects.create(
+                    team_id=team_id,
+                    digest=digest,
+                    size=size,
+                    key=key,
+                    chunk_size=chunk_size,
+                    chunk_digests=chunks,
+                    links=count,
+                ), True
+        except IntegrityError:
+            continue  # another upload of the same bytes was first; take its blob
+    raise Conflict("These bytes were being deleted while they arrived. Send the file again.")
+
+
+def empty_blob(team_id: int, count: int = 1) -> Blob:
+    """The team's blob of no bytes, with `count` links more. Its key has nothing in the store."""
+    blob, _ = adopt(
+        team_id=team_id,
+        digest=EMPTY,
+        size=0,
+        key=store.new_key(),
+        chunk_size=SMALLEST_CHUNK,
+        chunks=bytes.fromhex(EMPTY),
+        count=count,
+    )
+    return blob
+
+
+def unlink(files: list[File], *, at: datetime, dataset: Dataset | None) -> int:
+    """Take files off their blobs; bytes that leave the store by it, as dead keys of `dataset`.
+
+    The rows stay as they are but for `blob`. Call it inside a transaction.
+    """
+    counts = Counter(file.blob_id for file in files if file.blob_id)
+    File.objects.filter(pk__in=[file.pk for file in files]).update(blob=None)
+    freed = 0
+    for blob_id in sorted(counts):
+        Blob.objects.filter(pk=blob_id).update(links=F("links") - counts[blob_id])
+        freed += _kill(blob_id, at, dataset)
+    for file in files:
+        file.blob = None
+    if freed:
+        usage.settle(team_id=files[0].dataset.team_id, promised=0, stored=-freed)
+    return freed
+
+
+def _kill(blob_id: int, at: datetime, dataset: Dataset | None) -> int:
+    if not Blob.objects.filter(pk=blob_id, links=0, dead_at=None).update(dead_at=at):
+        return 0
+    key, size = Blob.objects.values_list("key", "size").get(pk=blob_id)
+    DeadKey.objects.create(key=key, dataset=dataset, size=size)
+    return size
+
+
+def condemn(blob: Blob, *, at: datetime) -> list[int]:
+    """The store's bytes of a blob are not what they should be: no file may stand on it any more.
+
+    Its files are expected again. Returns their datasets. Call it inside a transaction.
+    """
+    files = list(File.objects.filter(blob=blob).select_related("dataset"))
+    File.objects.filter(blob=blob).update(state=FileState.EXPECTED, digest="", blob=None)
+    Blob.objects.filter(pk=blob.pk, dead_at=None).update(links=0, dead_at=at)
+    DeadKey.objects.get_or_create(key=blob.key, defaults={"size": blob.size})
+    usage.settle(team_id=blob.team_id, promised=0, stored=-blob.size)
+    return sorted({file.dataset_id for file in files})
+
+
+def bury(dead: Iterable[DeadKey]) -> int:
+    """Delete the bytes of dead keys, then their rows: bytes deleted. Repeating it does no harm."""
+    gone, size = [], 0
+    for row in dead:
+        store.delete(row.key)
+        gone.append(row.pk)
+        size += row.size
+    DeadKey.objects.filter(pk__in=gone).delete()
+    return size

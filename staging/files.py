@@ -1,0 +1,391 @@
+"""Declaring files: names, room, and for each the answer "have" or "send"."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from portal.base.clock import db_now
+from portal.base.errors import Conflict, DomainError, TooLarge
+from portal.base.moves import move
+from portal.base.words import in_bytes
+from staging import blobs, names, usage
+from staging.datasets import OPEN
+from staging.digests import EMPTY, is_digest
+from staging.errors import RefusedName
+from staging.models import Blob, Dataset, File, Folder, Upload
+from staging.states import DatasetReason, DatasetState, FileState, UploadState
+from staging.uploads import address_of, end_uploads, new_upload, renew_right
+
+MOST_ENTRIES = 1000
+BATCH = 500
+HAVE, SEND, REFUSED = "have", "send", "refused"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file as its source describes it. Sizes in bytes, `modified` in ms since 1970."""
+
+    path: str
+    size: int
+    digest: str = ""
+    executable: bool = False
+    modified: int | None = None
+
+
+@dataclass
+class FilePlan:
+    """What to do about one entry. `address` is where bytes go, from `upload.offset` on.
+
+    `hash_first`: the team has bytes of this size; a digest would tell whether they are these.
+    """
+
+    file: File | None
+    state: str
+    upload: Upload | None = None
+    address: str = ""
+    message: str = ""
+    path: str = ""
+    hash_first: bool = False
+
+
+@dataclass
+class _Batch:
+    """One declaration on its way: what is there already, and what comes of it."""
+
+    dataset: Dataset
+    holder: str
+    source: str
+    now: datetime
+    known: dict[str, File]
+    have: dict[str, Blob]
+    sizes: set[int]
+    plans: dict[str, FilePlan] = field(default_factory=dict)
+    fresh: list[Entry] = field(default_factory=list)
+
+
+def declare_files(
+    *,
+    dataset: Dataset,
+    entries: Iterable[Entry],
+    actor: str,
+    holder: str | None = None,
+    source: str = "",
+    strict: bool = True,
+) -> list[FilePlan]:
+    """List files of a dataset and learn, in the same order, which of them to send where.
+
+    Declaring the same file again returns its open upload with its offset. A file of another size,
+    digest or time of change replaces what was there. `strict`: a name that is not accepted raises
+    RefusedName and nothing is listed; otherwise its plan says "refused" and why. Raises NoRoom,
+    naming the room left, and Conflict once the dataset is being checked.
+    """
+    entries = list(entries)
+    holder = holder or actor
+    if len(entries) > MOST_ENTRIES:
+        return [
+            plan
+            for start in range(0, len(entries), MOST_ENTRIES)
+            for plan in declare_files(
+                dataset=dataset,
+                entries=entries[start : start + MOST_ENTRIES],
+                actor=actor,
+                holder=holder,
+                source=source,
+                strict=strict,
+            )
+        ]
+    refused = _refuse(entries)
+    if refused and (strict or len(refused) == len(entries)):
+        return _all_refused(entries, refused, strict)
+    with transaction.atomic():
+        now = db_now()
+        _open_for_files(dataset, now, actor)
+        accepted = [e for i, e in enumerate(entries) if i not in refused]
+        collisions = _collisions(dataset, accepted)
+        refused |= {i: collisions[e.path] for i, e in enumerate(entries) if e.path in collisions}
+        if strict and refused:
+            index, sentence = min(refused.items())
+            raise _refusal(entries[index], sentence)
+        accepted = [e for i, e in enumerate(entries) if i not in refused]
+        batch = _load(dataset, accepted, holder, source or _source_of(holder), now)
+        for entry in accepted:
+            _plan(batch, entry)
+        _create(batch)
+    return [
+        _refused(e, refused[i]) if i in refused else batch.plans[e.path]
+        for i, e in enumerate(entries)
+    ]
+
+
+def _refused(entry: Entry, sentence: str) -> FilePlan:
+    return FilePlan(None, REFUSED, message=sentence, path=entry.path)
+
+
+def _all_refused(entries: list[Entry], refused: dict[int, str], strict: bool) -> list[FilePlan]:
+    if strict:
+        index, sentence = min(refused.items())
+        raise _refusal(entries[index], sentence)
+    return [_refused(entry, refused[i]) for i, entry in enumerate(entries)]
+
+
+def _source_of(holder: str) -> str:
+    kind, colon, code = holder.partition(":")
+    return code if colon and kind == "lease" else ""
+
+
+def _refusal(entry: Entry, sentence: str) -> DomainError:
+    if sentence.startswith("It is larger"):
+        return TooLarge(f"{names.shown(entry.path)}: {sentence}", path=names.shown(entry.path))
+    return RefusedName(f"{names.shown(entry.path)}: {sentence}", path=names.shown(entry.path))
+
+
+def _refuse(entries: Sequence[Entry]) -> dict[int, str]:
+    """Sentences for entries that are refused whatever else the dataset holds."""
+    refused: dict[int, str] = {}
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        sentence = names.problem(entry.path) or _fact_problem(entry)
+        if not sentence and entry.path in seen:
+            sentence = "It is listed twice."
+        if sentence:
+            refused[index] = sentence
+        else:
+            seen.add(entry.path)
+    return refused
+
+
+def _fact_problem(entry: Entry) -> str:
+    if entry.size < 0:
+        return "Its size is negative."
+    if entry.size > settings.LARGEST_UPLOAD_BYTES:
+        return f"It is larger than {in_bytes(settings.LARGEST_UPLOAD_BYTES)}, the most accepted."
+    if entry.digest and not is_digest(entry.digest, entry.size):
+        return "Its digest does not have the form of a digest of its size."
+    return ""
+
+
+def _open_for_files(dataset: Dataset, now: datetime, actor: str) -> None:
+    """Write the row first, so that two declarations for one dataset come one after the other."""
+    Dataset.objects.filter(pk=dataset.pk).update(claimed_until=None)
+    dataset.refresh_from_db()
+    again = (DatasetState.FAILED, DatasetState.STALE)
+    if dataset.state not in (*OPEN, *again):
+        raise Conflict(f"This dataset is {dataset.state}; no file can be added to it.")
+    reopened: dict[str, object] = {"sealed_at": None, "reason": DatasetReason.NONE}
+    if dataset.state in again:
+        reopened |= {"expires_at": None, "expiry_set_by": ""}
+    if dataset.state == DatasetState.TRANSFERRING:
+        Dataset.objects.filter(pk=dataset.pk).update(**reopened)
+        dataset.sealed_at, dataset.reason = None, DatasetReason.NONE
+        return
+    move(
+        dataset,
+        DatasetState.TRANSFERRING,
+        "list" if dataset.state == DatasetState.DECLARED else "retry",
+        at=now,
+        actor=actor,
+        changes=reopened,
+    )
+
+
+def _collisions(dataset: Dataset, entries: list[Entry]) -> dict[str, str]:
+    """Paths that are a folder here while something is a file there, in the batch or before it."""
+    paths = {entry.path for entry in entries}
+    above = {folder for path in paths for folder in names.folders_of(path)}
+    as_files = paths & above | _existing(File, dataset, above)
+    as_folders = _existing(Folder, dataset, paths)
+    found = {}
+    for path in sorted(paths):
+        blocked = next((f for f in names.folders_of(path) if f in as_files - paths), "")
+        if blocked:
+            found[path] = f"“{names.shown(blocked)}” is a file in this dataset, not a folder."
+        elif path in as_files or path in as_folders:
+            found[path] = "It is both a file and a folder in this dataset."
+    return found
+
+
+def _existing(model: type[File] | type[Folder], dataset: Dataset, paths: set[str]) -> set[str]:
+    found: set[str] = set()
+    listed = sorted(paths)
+    for start in range(0, len(listed), BATCH):
+        rows = model.objects.filter(dataset=dataset, path__in=listed[start : start + BATCH])
+        found.update(rows.values_list("path", flat=True))
+    return found
+
+
+def _load(
+    dataset: Dataset, entries: list[Entry], holder: str, source: str, now: datetime
+) -> _Batch:
+    rows = File.objects.filter(dataset=dataset, path__in=[e.path for e in entries])
+    undigested = {e.size for e in entries if not e.digest and e.size}
+    sizes = Blob.objects.filter(team_id=dataset.team_id, dead_at=None, size__in=undigested)
+    return _Batch(
+        dataset=dataset,
+        holder=holder,
+        source=source,
+        now=now,
+        known={file.path: file for file in rows.select_related("upload")},
+        have=blobs.live_by_digest(dataset.team_id, [e.digest for e in entries]),
+        sizes=set(sizes.values_list("size", flat=True).distinct()),
+    )
+
+
+def _plan(batch: _Batch, entry: Entry) -> None:
+    """Keep what is there if it is the same file, else take it away and list it anew."""
+    file = batch.known.get(entry.path)
+    if file is not None:
+        upload = getattr(file, "upload", None)
+        if _same(file, upload, entry) and (plan := _go_on(batch, file, upload, entry)):
+            batch.plans[entry.path] = plan
+            return
+        end_uploads(files=[file], at=batch.now)
+        blobs.unlink([file], at=batch.now, dataset=None)
+        file.delete()
+    batch.fresh.append(entry)
+
+
+def _same(file: File, upload: Upload | None, entry: Entry) -> bool:
+    """Whether an entry may be the file that is there: nothing known about the two differs."""
+    if file.size != entry.size:
+        return False
+    if entry.modified is not None and file.modified not in (None, entry.modified):
+        return False
+    known = file.digest or (upload.expected_digest if upload else "")
+    return not (entry.digest and known and entry.digest != known)
+
+
+def _go_on(batch: _Batch, file: File, upload: Upload | None, entry: Entry) -> FilePlan | None:
+    if file.executable != entry.executable:
+        File.objects.filter(pk=file.pk).update(executable=entry.executable)
+        file.executable = entry.executable
+    if file.state != FileState.EXPECTED:
+        return FilePlan(file, HAVE, path=file.path)
+    if entry.digest and entry.digest in batch.have:
+        return None
+    if upload is None or upload.state != UploadState.OPEN:
+        return None
+    renew_right(upload, batch.holder)
+    if entry.digest and not upload.expected_digest:
+        Upload.objects.filter(pk=upload.pk).update(expected_digest=entry.digest)
+    first = upload.offset == 0 and entry.size in batch.sizes
+    return FilePlan(file, SEND, upload, address_of(upload), path=file.path, hash_first=first)
+
+
+def _create(batch: _Batch) -> None:
+    """Rows for everything new: promise the room first, then folders, files and uploads."""
+    empty = sum(not e.size for e in batch.fresh)
+    if empty:
+        batch.have[EMPTY] = blobs.empty_blob(batch.dataset.team_id, empty)
+    owned = {e.path for e in batch.fresh if e.size and _take(batch, e)}
+    sent = [e for e in batch.fresh if e.size and e.path not in owned]
+    usage.promise(team_id=batch.dataset.team_id, amount=sum(e.size for e in sent))
+    folders = _folders(batch.dataset, [e.path for e in batch.fresh])
+    files = File.objects.bulk_create(
+        [_row(batch, entry, folders, entry.path in owned) for entry in batch.fresh],
+        batch_size=BATCH,
+    )
+    by_path = {file.path: file for file in files}
+    uploads = Upload.objects.bulk_create(
+        [
+            new_upload(
+                file=by_path[e.path],
+                team_id=batch.dataset.team_id,
+                length=e.size,
+                holder=batch.holder,
+                at=batch.now,
+                digest=e.digest,
+            )
+            for e in sent
+        ],
+        batch_size=BATCH,
+    )
+    for file in files:
+        batch.plans[file.path] = FilePlan(file, HAVE, path=file.path)
+    for entry, upload in zip(sent, uploads, strict=True):
+        batch.plans[entry.path] = FilePlan(
+            by_path[entry.path],
+            SEND,
+            upload,
+            address_of(upload),
+            path=entry.path,
+            hash_first=entry.size in batch.sizes,
+        )
+
+
+def _take(batch: _Batch, entry: Entry) -> bool:
+    """Whether the team's own copy of these bytes serves, now linked once more."""
+    blob = batch.have.get(entry.digest) if entry.digest else None
+    return blob is not None and blob.size == entry.size and blobs.link(blob)
+
+
+def _row(batch: _Batch, entry: Entry, folders: dict[str, int], owned: bool) -> File:
+    folder, _, _ = entry.path.rpartition("/")
+    file = File(
+        dataset=batch.dataset,
+        path=entry.path,
+        folder_id=folders.get(folder),
+        size=entry.size,
+        executable=entry.executable,
+        modified=entry.modified,
+        source=batch.source,
+    )
+    if owned:
+        file.blob, file.digest = batch.have[entry.digest], entry.digest
+        file.state = FileState.UPLOADED
+    elif not entry.size:
+        file.blob, file.digest = batch.have[EMPTY], EMPTY
+        file.state = FileState.UPLOADED
+    return file
+
+
+def _folders(dataset: Dataset, paths: list[str]) -> dict[str, int]:
+    """Primary keys of all folders of these paths; missing rows are made, outermost first."""
+    wanted = {folder for path in paths for folder in names.folders_of(path)}
+    known: dict[str, int] = {}
+    listed = sorted(wanted)
+    for start in range(0, len(listed), BATCH):
+        rows = Folder.objects.filter(dataset=dataset, path__in=listed[start : start + BATCH])
+        known |= dict(rows.values_list("path", "pk"))
+    for depth in sorted({path.count("/") for path in wanted - known.keys()}):
+        level = sorted(p for p in wanted - known.keys() if p.count("/") == depth)
+        made = Folder.objects.bulk_create(
+            [
+                Folder(dataset=dataset, path=p, parent_id=known.get(p.rpartition("/")[0]))
+                for p in level
+            ],
+            batch_size=BATCH,
+        )
+        known |= {folder.path: folder.pk for folder in made}
+    return known
+
+
+def create_upload(
+    *, dataset: Dataset, entry: Entry, actor: str, metadata: str = ""
+) -> tuple[Upload, str]:
+    """One file by tus creation: (upload, address). An empty file's upload is complete at once."""
+    with transaction.atomic():
+        (plan,) = declare_files(dataset=dataset, entries=[replace(entry, digest="")], actor=actor)
+        upload = plan.upload
+        if upload is None:
+            upload = _complete_upload(plan, dataset, actor)
+        if metadata:
+            Upload.objects.filter(pk=upload.pk).update(metadata=metadata)
+    return upload, address_of(upload)
+
+
+def _complete_upload(plan: FilePlan, dataset: Dataset, actor: str) -> Upload:
+    file = plan.file
+    assert file is not None  # noqa: S101  strict plans carry a file
+    known = Upload.objects.filter(file=file).first()
+    if known is not None:
+        renew_right(known, actor)
+        return known
+    upload = new_upload(
+        file=file, team_id=dataset.team_id, length=file.size, holder=actor, at=db_now()
+    )
+    upload.offset, upload.state = upload.length, UploadState.COMPLETE
+    upload.save()
+    return upload

@@ -1,0 +1,70 @@
+"""Celery pumps. Rows are the queue; a message only means "look now"."""
+
+import time
+
+import structlog
+from celery import shared_task
+
+from portal.base.clock import db_now
+from portal.base.wake import wake
+from staging import blobs, retention, verification
+from staging.models import Dataset, DeadKey
+from staging.states import DatasetState
+
+PUMP_SECONDS = 20
+BATCH = 500
+log = structlog.get_logger(__name__)
+
+
+def wake_verify(dataset: Dataset) -> None:
+    wake(verify, dataset.pk)
+
+
+def wake_purge(dataset: Dataset) -> None:
+    wake(purge, dataset.pk)
+
+
+@shared_task(name="staging.tasks.verify", time_limit=3600)
+def verify(dataset_id: int | None = None) -> None:
+    """Check datasets that are complete: this one, or all that wait, for at most 20 s."""
+    until = time.monotonic() + PUMP_SECONDS
+    now = db_now()
+    rows = verification.waiting_for_check(now)
+    for dataset in rows.filter(pk=dataset_id) if dataset_id else rows[:BATCH]:
+        if not verification.claim(dataset, now):
+            continue
+        try:
+            verification.verify_dataset(dataset=dataset, until=until)
+        finally:
+            verification.release_claim(dataset)
+        if dataset.state == DatasetState.VERIFYING:
+            wake_verify(dataset)
+        if time.monotonic() > until:
+            return
+
+
+@shared_task(name="staging.tasks.purge")
+def purge(dataset_id: int | None = None) -> None:
+    """Finish deletions: this one, or all that were decided, for at most 20 s."""
+    until = time.monotonic() + PUMP_SECONDS
+    rows = Dataset.objects.filter(state=DatasetState.EXPIRING)
+    for dataset in rows.filter(pk=dataset_id) if dataset_id else rows[:BATCH]:
+        retention.purge_dataset(dataset=dataset, until=until)
+        if time.monotonic() > until:
+            return
+
+
+@shared_task(name="staging.tasks.sweep")
+def sweep() -> None:
+    """Expire uploads and datasets, finish deletions, remove dead bytes."""
+    now = db_now()
+    counts = {
+        "uploads": retention.expire_uploads(at=now),
+        "abandoned": retention.abandon_datasets(at=now),
+        "datasets": retention.expire_datasets(at=now),
+        "tombstones": retention.forget_tombstones(at=now),
+        "bytes": blobs.bury(DeadKey.objects.order_by("pk")[:BATCH]),
+    }
+    purge()
+    if any(counts.values()):
+        log.info("staging_swept", **counts)

@@ -1,0 +1,50 @@
+"""What the tests of staging share: datasets, and bytes in them."""
+
+import io
+
+import pytest
+
+from staging import services
+from staging.models import Dataset, File
+from staging.states import DatasetState
+
+
+@pytest.fixture
+def dataset(team, owner) -> Dataset:
+    """A declared input dataset of the team."""
+    return services.create_dataset(team=team, name="Readings", actor=owner.email)
+
+
+@pytest.fixture
+def put(owner):
+    """put(dataset, path, content) stores one file by the server's own hand."""
+
+    def store(dataset: Dataset, path: str, content: bytes, **options) -> File:
+        return services.store_bytes(
+            dataset=dataset,
+            path=path,
+            content=io.BytesIO(content),
+            size=len(content),
+            actor=owner.email,
+            **options,
+        )
+
+    return store
+
+
+@pytest.fixture
+def staged(team, owner, put):
+    """staged({path: content}, **options) is a dataset of these files that has been verified."""
+
+    def stage(files: dict[str, bytes], **options) -> Dataset:
+        dataset = services.create_dataset(
+            team=options.pop("team", team), name="Readings", actor=owner.email, **options
+        )
+        for path, content in files.items():
+            put(dataset, path, content)
+        services.seal_dataset(dataset=dataset, actor=owner.email)
+        services.verify_dataset(dataset=dataset)
+        assert dataset.state == DatasetState.STAGED
+        return dataset
+
+    return stage
