@@ -13,6 +13,20 @@ from django.core.exceptions import ImproperlyConfigured
 
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
+MOST_DIGITS = 30
+# These may go without a host: they name a path, or a server's own socket.
+LOCAL_SCHEMES = {"file", "sqlite", "unix", "postgres", "postgresql"}
+
+
+def is_address(text: str, schemes: set[str]) -> bool:
+    """Whether `text` is a URL of one of these schemes with a readable host and port."""
+    try:
+        parts = urlsplit(text)
+        named = parts.scheme in LOCAL_SCHEMES or bool(parts.hostname)
+        return parts.scheme in schemes and named and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
 
 class Env:
     """Reads variables from a mapping (the process's environment by default)."""
@@ -35,7 +49,8 @@ class Env:
         raw = self.text(name)
         if not raw:
             return default
-        if not raw.isascii() or not raw.isdigit() or not least <= int(raw) <= most:
+        fits = raw.isascii() and raw.isdigit() and len(raw) <= MOST_DIGITS
+        if not fits or not least <= int(raw) <= most:
             raise ImproperlyConfigured(
                 f"{name} must be a whole number from {least} to {most}, not {raw!r}."
             )
@@ -64,7 +79,7 @@ class Env:
 
     def url(self, name: str, default: str, schemes: set[str]) -> str:
         raw = self.text(name, default)
-        if urlsplit(raw).scheme not in schemes:
+        if not is_address(raw, schemes):
             raise ImproperlyConfigured(
                 f"{name} must be a URL that starts with one of "
                 f"{', '.join(sorted(s + '://' for s in schemes))}."
