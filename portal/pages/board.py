@@ -1,5 +1,6 @@
 """The node board of operators: facts and sizes of nodes, never the contents of jobs."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -60,6 +61,14 @@ class Share:
 
 
 @dataclass(frozen=True)
+class ModelCount:
+    number: int
+    model: str
+    memory_bytes: int
+    simulated: bool
+
+
+@dataclass(frozen=True)
 class NodeRow:
     node: Node
     contact: str
@@ -67,6 +76,12 @@ class NodeRow:
     leases: list[LeaseRow]
     bars: list[Bar]
     shares: list[Share]
+
+    @property
+    def models(self) -> list["ModelCount"]:
+        """What its GPUs are, each kind once."""
+        kinds = Counter((r.gpu.model, r.gpu.memory_bytes, r.gpu.simulated) for r in self.gpus)
+        return [ModelCount(number, *kind) for kind, number in sorted(kinds.items())]
 
     def tally(self, state: str) -> int:
         return sum(row.state == state for row in self.gpus)

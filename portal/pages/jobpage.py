@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.paginator import Page, Paginator
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, ShardState
@@ -19,7 +19,7 @@ from portal.pages.steps import Step, current_step, steps
 from portal.pages.timeline import Timeline, timeline
 from staging.models import Dataset, File
 
-PIECES_PER_PAGE = 50
+PIECES_PER_PAGE = 25
 FILES_SHOWN = 12
 EVENTS_SHOWN = 40
 HISTORY_SHOWN = 12
@@ -111,7 +111,12 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "ended": job.state == JobState.ENDED,
         "every": 2 if len(rows) <= pieces.LINKED else 5,
         "steps": steps(
-            job, leases, at, delivering=delivering, sentence=_sentence(job, leases, waits, states)
+            job,
+            leases,
+            at,
+            pieces=len(rows),
+            delivering=delivering,
+            sentence=_sentence(job, leases, waits, states),
         ),
         "line": timeline(job, leases, at),
         "meter": job_meter(leases, declared_cap(job, settings.OUTPUT_WINDOW), at),
@@ -142,9 +147,11 @@ def declaration(job: Job) -> dict:
     return {
         "inputs": list(job.inputs.select_related("dataset")),
         "output_paths": list(job.output_paths.all()),
-        "variables": list(job.variables.defer("stored").filter(secret=True))
-        + list(job.variables.filter(secret=False)),
+        "variables": list(job.variables.defer("stored").annotate(shown=_SHOWN)),
     }
+
+
+_SHOWN = Case(When(secret=False, then=F("stored")), default=Value(""), output_field=TextField())
 
 
 def _waits(rows: list[tuple]) -> list[SchedulerReason]:

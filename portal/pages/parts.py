@@ -61,7 +61,7 @@ def store() -> Part:
         free = shutil.disk_usage(root).free
     except OSError as error:
         return Part(False, f"The store {root} cannot be written: {error.strerror}.")
-    facts = {"free_bytes": free, "floor_bytes": settings.DISK_FLOOR_BYTES}
+    facts: dict[str, object] = {"free_bytes": free, "floor_bytes": settings.DISK_FLOOR_BYTES}
     if free < settings.DISK_FLOOR_BYTES:
         facts["warning"] = (
             f"{in_bytes(free)} are free and {in_bytes(settings.DISK_FLOOR_BYTES)} are kept for "

@@ -30,15 +30,22 @@ STEP_OF_LEASE = {
 }
 
 
+type Times = dict[str, tuple[datetime | None, datetime | None]]
+
+
 @dataclass(frozen=True)
 class Step:
-    """`mark` is done, current, failed or todo; `ms` is how long it took, or takes so far."""
+    """`mark` is done, current, failed or todo; `ms` is how long it took, or takes so far.
+
+    `note` says how many pieces have come to a step that the job as a whole has not.
+    """
 
     key: str
     mark: str
     at: datetime | None = None
     ms: int | None = None
     sentence: str = ""
+    note: str = ""
 
     @property
     def title(self) -> str:
@@ -61,7 +68,7 @@ def _last(leases: Iterable[Lease], *columns: str) -> datetime | None:
     return max(ends, default=None)
 
 
-def _times(job: Job, leases: Sequence[Lease]) -> dict[str, tuple[datetime | None, datetime | None]]:
+def _times(job: Job, leases: Sequence[Lease]) -> Times:
     """When each step began and ended: the first piece to begin it, the last to end it."""
     allocated = [lease for lease in leases if lease.allocated_at]
     first_allocated = _first(allocated, "allocated_at")
@@ -108,27 +115,57 @@ def failing_step(job: Job, leases: Sequence[Lease]) -> str:
 
 
 def steps(
-    job: Job, leases: Sequence[Lease], at: datetime, *, delivering: bool, sentence: str
+    job: Job,
+    leases: Sequence[Lease],
+    at: datetime,
+    *,
+    pieces: int,
+    delivering: bool,
+    sentence: str,
 ) -> list[Step]:
     """All seven steps in order. `sentence` goes with the failing or the present one."""
-    times = _times(job, leases)
-    ended = job.state == JobState.ENDED
-    special = (
-        failing_step(job, leases)
-        if ended and job.outcome != Outcome.SUCCEEDED
-        else current_step(job, leases, delivering)
-    )
-    if ended and job.outcome == Outcome.SUCCEEDED:
-        special = ""
+    if job.state == JobState.ENDED:
+        failing = "" if job.outcome == Outcome.SUCCEEDED else failing_step(job, leases)
+        return _ended_steps(job, _times(job, leases), failing, sentence)
+    present = current_step(job, leases, delivering)
+    return _live_steps(job, leases, at, pieces, present, sentence)
+
+
+def _ended_steps(job: Job, times: Times, failing: str, sentence: str) -> list[Step]:
     found = []
-    for key in TITLES:
-        begun, done = times[key]
-        stop = done or (job.ended_at if ended else at)
-        ms = milliseconds(stop - begun) if begun and stop and key != "submit" else None
-        if key == special:
-            found.append(Step(key, "failed" if ended else "current", begun, ms, sentence))
-        elif begun is None or (not done and ended):
+    for key, (begun, done) in times.items():
+        ms = milliseconds((done or job.ended_at or begun) - begun) if begun else None
+        if key == failing:
+            found.append(Step(key, "failed", begun, ms, sentence))
+        elif begun is None or done is None:
             found.append(Step(key, "todo"))
         else:
-            found.append(Step(key, "done", begun, ms))
+            found.append(Step(key, "done", begun, ms if key != "submit" else None))
     return found
+
+
+def _live_steps(
+    job: Job, leases: Sequence[Lease], at: datetime, pieces: int, present: str, sentence: str
+) -> list[Step]:
+    found = []
+    passed = True
+    for key, (begun, done) in _times(job, leases).items():
+        if key == present:
+            passed = False
+            ms = milliseconds(at - begun) if begun else None
+            found.append(Step(key, "current", begun, ms, sentence))
+        elif passed:
+            ms = milliseconds((done or at) - begun) if begun and key != "submit" else None
+            found.append(Step(key, "done", begun, ms))
+        else:
+            found.append(Step(key, "todo", note=_so_far(key, leases, pieces)))
+    return found
+
+
+def _so_far(key: str, leases: Sequence[Lease], pieces: int) -> str:
+    """How many pieces have reached a step that the job as a whole has not."""
+    column = {"run": "running_at", "output": "returning_at", "release": "releasing_at"}.get(key)
+    if column is None or pieces < 2:
+        return ""
+    reached = {lease.shard_id for lease in leases if getattr(lease, column)}
+    return f"{len(reached):,} of {pieces:,} pieces" if reached else ""
