@@ -124,9 +124,7 @@ class Job(Stateful):
                 name="job_outcome_when_ended",
             ),
             models.CheckConstraint(condition=Q(shard_count__gte=1), name="job_shard_count"),
-            models.CheckConstraint(
-                condition=Q(time_limit__gt=timedelta(0)), name="job_time_limit"
-            ),
+            models.CheckConstraint(condition=Q(time_limit__gt=timedelta(0)), name="job_time_limit"),
         ]
         indexes = [models.Index(fields=["team", "state", "-created_at"])]
 
@@ -152,16 +150,14 @@ class JobInput(models.Model):
 
     class Meta:
         ordering = ["id"]
-        constraints = [
-            models.UniqueConstraint(fields=["job", "mount"], name="one_input_per_mount")
-        ]
+        constraints = [models.UniqueConstraint(fields=["job", "mount"], name="one_input_per_mount")]
 
     def __str__(self) -> str:
         return self.mount
 
 
 class OutputPath(models.Model):
-    """A path or pattern under /output that comes back. Missing after exit 0: failed, unless optional."""
+    """What comes back from /output. Missing after exit 0: failed, unless optional."""
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="output_paths")
     pattern = models.CharField(max_length=500)

@@ -252,14 +252,14 @@ def requeue_shard(
 def settle_job(*, job: Job, at: datetime) -> None:
     """Derive the job's state from its shards; end it when the last one has ended."""
     job.refresh_from_db()
-    shards = list(job.shards.all())
-    if job.state not in (JobState.QUEUED, JobState.ACTIVE) or not shards:
+    if job.state not in (JobState.QUEUED, JobState.ACTIVE):
         return
-    if all(shard.state == ShardState.ENDED for shard in shards):
-        outcome, reason = _job_outcome(shards)
+    states = set(job.shards.values_list("state", flat=True).distinct().order_by())
+    if states == {ShardState.ENDED}:
+        outcome, reason = _job_outcome(job)
         _end_job(job, at, outcome, reason, "system")
         return
-    busy = any(s.state in (ShardState.ACTIVE, ShardState.DELIVERING) for s in shards)
+    busy = bool(states & {ShardState.ACTIVE, ShardState.DELIVERING})
     if busy and job.state == JobState.QUEUED:
         changes = {} if job.active_at else {"active_at": at}
         move(job, JobState.ACTIVE, "activate", at=at, actor="system", changes=changes)
@@ -267,13 +267,14 @@ def settle_job(*, job: Job, at: datetime) -> None:
         move(job, JobState.QUEUED, "wait", at=at, actor="system")
 
 
-def _job_outcome(shards: list[Shard]) -> tuple[str, str]:
+def _job_outcome(job: Job) -> tuple[str, str]:
     """The gravest outcome of the shards, with the reason of the first that ended so."""
     order = [Outcome.CANCELLED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST, Outcome.SUCCEEDED]
-    worst = min((shard.outcome for shard in shards), key=lambda o: order.index(Outcome(o)))
-    reasons = [s.reason for s in shards if s.outcome == worst]
-    own = [r for r in reasons if r != Reason.PREDECESSOR_FAILED]
-    return worst, (own or reasons)[0]
+    present = set(job.shards.values_list("outcome", flat=True).distinct().order_by())
+    worst = next(outcome for outcome in order if outcome in present)
+    reasons = job.shards.filter(outcome=worst).order_by("ended_at", "id")
+    own = reasons.exclude(reason=Reason.PREDECESSOR_FAILED).first() or reasons.first()
+    return worst, own.reason if own else ""
 
 
 def _end_job(job: Job, at: datetime, outcome: str, reason: str, actor: str) -> None:

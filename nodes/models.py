@@ -25,6 +25,8 @@ class Installation(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     epoch = models.PositiveIntegerField(default=1)
     last_pass_at = models.DateTimeField(null=True)
+    watched_at = models.DateTimeField(null=True, help_text="When silence was last looked at.")
+    up_since = models.DateTimeField(null=True, help_text="Silence before this is the portal's own.")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="one_installation")]
@@ -183,7 +185,9 @@ class Lease(Stateful):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=LeaseState.values), name="lease_state"),
             models.UniqueConstraint(
-                fields=["shard"], condition=Q(state__in=sorted(LIVE)), name="one_live_lease_per_shard"
+                fields=["shard"],
+                condition=Q(state__in=sorted(LIVE)),
+                name="one_live_lease_per_shard",
             ),
             models.UniqueConstraint(fields=["shard", "number"], name="one_lease_per_number"),
             models.CheckConstraint(
@@ -221,6 +225,11 @@ class Lease(Stateful):
     @property
     def token(self) -> str:
         return f"{self.epoch}.{self.number}"
+
+    @property
+    def actor(self) -> str:
+        """Who an event names when the lease's node has spoken."""
+        return f"node {self.node.name}"
 
 
 class LeaseEvent(Event):
@@ -273,9 +282,7 @@ class LedgerRow(models.Model):
         ordering = ["allocated_at", "id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(
-                    launch_ms__gte=0, run_ms__gte=0, output_ms__gte=0, release_ms__gte=0
-                ),
+                condition=Q(launch_ms__gte=0, run_ms__gte=0, output_ms__gte=0, release_ms__gte=0),
                 name="ledger_slices_not_negative",
             ),
             models.CheckConstraint(
@@ -296,7 +303,7 @@ class LedgerRow(models.Model):
     def save(self, *args: object, **kwargs: object) -> None:
         if self.pk is not None:
             raise DomainError("A ledger row is never changed.")
-        super().save(*args, **kwargs)  # type: ignore[arg-type]
+        super().save(*args, **kwargs)
 
     def delete(self, *args: object, **kwargs: object) -> tuple[int, dict[str, int]]:
         raise DomainError("A ledger row is never deleted.")

@@ -6,173 +6,414 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code', models.CharField(default=portal.base.codes.new_code, editable=False, max_length=16, unique=True)),
-                ('name', models.CharField(max_length=120)),
-                ('created_by', models.CharField(max_length=254)),
-                ('created_at', models.DateTimeField()),
-                ('draft', models.JSONField(blank=True, default=dict)),
-                ('state', models.CharField(choices=[('draft', 'Draft'), ('staging', 'Staging'), ('queued', 'Queued'), ('active', 'Active'), ('ended', 'Ended')], default='draft', max_length=16)),
-                ('outcome', models.CharField(blank=True, choices=[('', ''), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('timed_out', 'Timed Out'), ('cancelled', 'Cancelled'), ('lost', 'Lost')], max_length=16)),
-                ('reason', models.CharField(blank=True, choices=[('', ''), ('exit_code', 'The work ended with an exit code other than 0.'), ('killed', 'The work was ended by a signal.'), ('time_limit', 'The work reached its declared hours and was stopped.'), ('memory_limit', 'The work used more memory than it declared and was stopped.'), ('disk_limit', 'The work wrote more than its scratch and output allow.'), ('process_limit', 'The work started more processes than allowed.'), ('output_missing', 'A declared output path was not there after exit 0.'), ('output_limit', 'The output is larger than this job may return.'), ('output_refused', 'The output holds names or kinds of files that are refused.'), ('could_not_start', 'The start command could not be run.'), ('cancelled', 'Cancelled by a member of the team.'), ('node_fault', 'Every attempt ended by a fault of its node.'), ('breaks_nodes', 'Two attempts ended with their node in quarantine.'), ('predecessor_failed', 'A piece that this one needs did not succeed.'), ('input_lost', 'An input failed, changed or was deleted before the job could run.'), ('too_slow', "No node had this job's data in time.")], max_length=40)),
-                ('submitted_at', models.DateTimeField(null=True)),
-                ('queued_at', models.DateTimeField(null=True)),
-                ('active_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('cancel_asked_at', models.DateTimeField(null=True)),
-                ('cancel_asked_by', models.CharField(blank=True, max_length=254)),
-                ('work_kind', models.CharField(choices=[('script', 'A script'), ('command', 'A command line'), ('code', 'A folder or zip of code with its start command')], default='script', max_length=8)),
-                ('language', models.CharField(choices=[('bash', 'Bash'), ('python', 'Python')], default='python', max_length=8)),
-                ('script', models.TextField(blank=True)),
-                ('command', models.TextField(blank=True, help_text="The command line, or the code's start.")),
-                ('finish_command', models.TextField(blank=True)),
-                ('runtime', models.CharField(choices=[('node', "The node's own Python and system tools, read-only")], default='node', max_length=16)),
-                ('gpus', models.PositiveIntegerField(default=1, help_text='GPUs for each shard.')),
-                ('gpu_memory_bytes', models.BigIntegerField(default=0, help_text='Least memory of each GPU.')),
-                ('cpus', models.PositiveIntegerField(default=1)),
-                ('memory_bytes', models.BigIntegerField(default=1073741824)),
-                ('scratch_bytes', models.BigIntegerField(default=1073741824)),
-                ('time_limit', models.DurationField(default=datetime.timedelta(seconds=3600))),
-                ('shard_count', models.PositiveIntegerField(default=1)),
-                ('parallel', models.PositiveIntegerField(blank=True, null=True)),
-                ('needed_by', models.DateTimeField(blank=True, null=True)),
-                ('work_retries', models.PositiveIntegerField(default=0)),
-                ('finish_gpus', models.PositiveIntegerField(default=0)),
-                ('output_keep_days', models.PositiveIntegerField(blank=True, null=True)),
-                ('output_limit_bytes', models.BigIntegerField(default=10737418240)),
-                ('keep_log', models.BooleanField(default=True)),
-                ('keep_code', models.BooleanField(default=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "code",
+                    models.CharField(
+                        default=portal.base.codes.new_code,
+                        editable=False,
+                        max_length=16,
+                        unique=True,
+                    ),
+                ),
+                ("name", models.CharField(max_length=120)),
+                ("created_by", models.CharField(max_length=254)),
+                ("created_at", models.DateTimeField()),
+                ("draft", models.JSONField(blank=True, default=dict)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("draft", "Draft"),
+                            ("staging", "Staging"),
+                            ("queued", "Queued"),
+                            ("active", "Active"),
+                            ("ended", "Ended"),
+                        ],
+                        default="draft",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", ""),
+                            ("succeeded", "Succeeded"),
+                            ("failed", "Failed"),
+                            ("timed_out", "Timed Out"),
+                            ("cancelled", "Cancelled"),
+                            ("lost", "Lost"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", ""),
+                            ("exit_code", "The work ended with an exit code other than 0."),
+                            ("killed", "The work was ended by a signal."),
+                            ("time_limit", "The work reached its declared hours and was stopped."),
+                            (
+                                "memory_limit",
+                                "The work used more memory than it declared and was stopped.",
+                            ),
+                            (
+                                "disk_limit",
+                                "The work wrote more than its scratch and output allow.",
+                            ),
+                            ("process_limit", "The work started more processes than allowed."),
+                            (
+                                "output_missing",
+                                "A declared output path was not there after exit 0.",
+                            ),
+                            ("output_limit", "The output is larger than this job may return."),
+                            (
+                                "output_refused",
+                                "The output holds names or kinds of files that are refused.",
+                            ),
+                            ("could_not_start", "The start command could not be run."),
+                            ("cancelled", "Cancelled by a member of the team."),
+                            ("node_fault", "Every attempt ended by a fault of its node."),
+                            ("breaks_nodes", "Two attempts ended with their node in quarantine."),
+                            ("predecessor_failed", "A piece that this one needs did not succeed."),
+                            (
+                                "input_lost",
+                                "An input failed, changed or was deleted before the job could run.",
+                            ),
+                            ("too_slow", "No node had this job's data in time."),
+                        ],
+                        max_length=40,
+                    ),
+                ),
+                ("submitted_at", models.DateTimeField(null=True)),
+                ("queued_at", models.DateTimeField(null=True)),
+                ("active_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("cancel_asked_at", models.DateTimeField(null=True)),
+                ("cancel_asked_by", models.CharField(blank=True, max_length=254)),
+                (
+                    "work_kind",
+                    models.CharField(
+                        choices=[
+                            ("script", "A script"),
+                            ("command", "A command line"),
+                            ("code", "A folder or zip of code with its start command"),
+                        ],
+                        default="script",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "language",
+                    models.CharField(
+                        choices=[("bash", "Bash"), ("python", "Python")],
+                        default="python",
+                        max_length=8,
+                    ),
+                ),
+                ("script", models.TextField(blank=True)),
+                (
+                    "command",
+                    models.TextField(
+                        blank=True, help_text="The command line, or the code's start."
+                    ),
+                ),
+                ("finish_command", models.TextField(blank=True)),
+                (
+                    "runtime",
+                    models.CharField(
+                        choices=[("node", "The node's own Python and system tools, read-only")],
+                        default="node",
+                        max_length=16,
+                    ),
+                ),
+                ("gpus", models.PositiveIntegerField(default=1, help_text="GPUs for each shard.")),
+                (
+                    "gpu_memory_bytes",
+                    models.BigIntegerField(default=0, help_text="Least memory of each GPU."),
+                ),
+                ("cpus", models.PositiveIntegerField(default=1)),
+                ("memory_bytes", models.BigIntegerField(default=1073741824)),
+                ("scratch_bytes", models.BigIntegerField(default=1073741824)),
+                ("time_limit", models.DurationField(default=datetime.timedelta(seconds=3600))),
+                ("shard_count", models.PositiveIntegerField(default=1)),
+                ("parallel", models.PositiveIntegerField(blank=True, null=True)),
+                ("needed_by", models.DateTimeField(blank=True, null=True)),
+                ("work_retries", models.PositiveIntegerField(default=0)),
+                ("finish_gpus", models.PositiveIntegerField(default=0)),
+                ("output_keep_days", models.PositiveIntegerField(blank=True, null=True)),
+                ("output_limit_bytes", models.BigIntegerField(default=10737418240)),
+                ("keep_log", models.BooleanField(default=True)),
+                ("keep_code", models.BooleanField(default=True)),
             ],
             options={
-                'ordering': ['-created_at', '-id'],
+                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='JobEvent',
+            name="JobEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('actor', models.CharField(help_text="A person's address, or a part's name.", max_length=254)),
-                ('verb', models.CharField(max_length=40)),
-                ('from_state', models.CharField(blank=True, max_length=16)),
-                ('to_state', models.CharField(blank=True, max_length=16)),
-                ('reason', models.CharField(blank=True, max_length=40)),
-                ('detail', models.JSONField(blank=True, default=dict)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                (
+                    "actor",
+                    models.CharField(
+                        help_text="A person's address, or a part's name.", max_length=254
+                    ),
+                ),
+                ("verb", models.CharField(max_length=40)),
+                ("from_state", models.CharField(blank=True, max_length=16)),
+                ("to_state", models.CharField(blank=True, max_length=16)),
+                ("reason", models.CharField(blank=True, max_length=40)),
+                ("detail", models.JSONField(blank=True, default=dict)),
             ],
             options={
-                'ordering': ['at', 'id'],
-                'abstract': False,
+                "ordering": ["at", "id"],
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='JobInput',
+            name="JobInput",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('mount', models.CharField(max_length=100)),
-                ('patterns', models.JSONField(blank=True, default=list)),
-                ('split', models.BooleanField(default=False)),
-                ('after', models.CharField(choices=[('keep', 'Keep'), ('delete', 'Delete after release')], default='keep', max_length=8)),
-                ('file_count', models.BigIntegerField(default=0)),
-                ('byte_count', models.BigIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("mount", models.CharField(max_length=100)),
+                ("patterns", models.JSONField(blank=True, default=list)),
+                ("split", models.BooleanField(default=False)),
+                (
+                    "after",
+                    models.CharField(
+                        choices=[("keep", "Keep"), ("delete", "Delete after release")],
+                        default="keep",
+                        max_length=8,
+                    ),
+                ),
+                ("file_count", models.BigIntegerField(default=0)),
+                ("byte_count", models.BigIntegerField(default=0)),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
         migrations.CreateModel(
-            name='JobRecord',
+            name="JobRecord",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('body', models.JSONField()),
-                ('signature', models.CharField(max_length=120)),
-                ('created_at', models.DateTimeField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("body", models.JSONField()),
+                ("signature", models.CharField(max_length=120)),
+                ("created_at", models.DateTimeField()),
             ],
         ),
         migrations.CreateModel(
-            name='OutputPath',
+            name="OutputPath",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('pattern', models.CharField(max_length=500)),
-                ('optional', models.BooleanField(default=False)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("pattern", models.CharField(max_length=500)),
+                ("optional", models.BooleanField(default=False)),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
         migrations.CreateModel(
-            name='Shard',
+            name="Shard",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('index', models.PositiveIntegerField()),
-                ('kind', models.CharField(choices=[('main', 'Main'), ('finish', 'Finish')], default='main', max_length=8)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('active', 'Active'), ('delivering', 'Delivering'), ('ended', 'Ended')], default='queued', max_length=16)),
-                ('outcome', models.CharField(blank=True, choices=[('', ''), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('timed_out', 'Timed Out'), ('cancelled', 'Cancelled'), ('lost', 'Lost')], max_length=16)),
-                ('reason', models.CharField(blank=True, choices=[('', ''), ('exit_code', 'The work ended with an exit code other than 0.'), ('killed', 'The work was ended by a signal.'), ('time_limit', 'The work reached its declared hours and was stopped.'), ('memory_limit', 'The work used more memory than it declared and was stopped.'), ('disk_limit', 'The work wrote more than its scratch and output allow.'), ('process_limit', 'The work started more processes than allowed.'), ('output_missing', 'A declared output path was not there after exit 0.'), ('output_limit', 'The output is larger than this job may return.'), ('output_refused', 'The output holds names or kinds of files that are refused.'), ('could_not_start', 'The start command could not be run.'), ('cancelled', 'Cancelled by a member of the team.'), ('node_fault', 'Every attempt ended by a fault of its node.'), ('breaks_nodes', 'Two attempts ended with their node in quarantine.'), ('predecessor_failed', 'A piece that this one needs did not succeed.'), ('input_lost', 'An input failed, changed or was deleted before the job could run.'), ('too_slow', "No node had this job's data in time.")], max_length=40)),
-                ('detail', models.CharField(blank=True, max_length=500)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('attempts', models.PositiveIntegerField(default=0)),
-                ('faults', models.PositiveIntegerField(default=0)),
-                ('quarantines', models.PositiveIntegerField(default=0)),
-                ('work_failures', models.PositiveIntegerField(default=0)),
-                ('kept_lease', models.CharField(blank=True, max_length=16)),
-                ('avoid_gpus', models.JSONField(blank=True, default=list)),
-                ('queued_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('input_files', models.BigIntegerField(default=0)),
-                ('input_bytes', models.BigIntegerField(default=0)),
-                ('output_files', models.BigIntegerField(default=0)),
-                ('output_bytes', models.BigIntegerField(default=0)),
-                ('log_bytes', models.BigIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("index", models.PositiveIntegerField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("main", "Main"), ("finish", "Finish")],
+                        default="main",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("queued", "Queued"),
+                            ("active", "Active"),
+                            ("delivering", "Delivering"),
+                            ("ended", "Ended"),
+                        ],
+                        default="queued",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", ""),
+                            ("succeeded", "Succeeded"),
+                            ("failed", "Failed"),
+                            ("timed_out", "Timed Out"),
+                            ("cancelled", "Cancelled"),
+                            ("lost", "Lost"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", ""),
+                            ("exit_code", "The work ended with an exit code other than 0."),
+                            ("killed", "The work was ended by a signal."),
+                            ("time_limit", "The work reached its declared hours and was stopped."),
+                            (
+                                "memory_limit",
+                                "The work used more memory than it declared and was stopped.",
+                            ),
+                            (
+                                "disk_limit",
+                                "The work wrote more than its scratch and output allow.",
+                            ),
+                            ("process_limit", "The work started more processes than allowed."),
+                            (
+                                "output_missing",
+                                "A declared output path was not there after exit 0.",
+                            ),
+                            ("output_limit", "The output is larger than this job may return."),
+                            (
+                                "output_refused",
+                                "The output holds names or kinds of files that are refused.",
+                            ),
+                            ("could_not_start", "The start command could not be run."),
+                            ("cancelled", "Cancelled by a member of the team."),
+                            ("node_fault", "Every attempt ended by a fault of its node."),
+                            ("breaks_nodes", "Two attempts ended with their node in quarantine."),
+                            ("predecessor_failed", "A piece that this one needs did not succeed."),
+                            (
+                                "input_lost",
+                                "An input failed, changed or was deleted before the job could run.",
+                            ),
+                            ("too_slow", "No node had this job's data in time."),
+                        ],
+                        max_length=40,
+                    ),
+                ),
+                ("detail", models.CharField(blank=True, max_length=500)),
+                ("exit_code", models.IntegerField(null=True)),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("faults", models.PositiveIntegerField(default=0)),
+                ("quarantines", models.PositiveIntegerField(default=0)),
+                ("work_failures", models.PositiveIntegerField(default=0)),
+                ("kept_lease", models.CharField(blank=True, max_length=16)),
+                ("avoid_gpus", models.JSONField(blank=True, default=list)),
+                ("queued_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("input_files", models.BigIntegerField(default=0)),
+                ("input_bytes", models.BigIntegerField(default=0)),
+                ("output_files", models.BigIntegerField(default=0)),
+                ("output_bytes", models.BigIntegerField(default=0)),
+                ("log_bytes", models.BigIntegerField(default=0)),
             ],
             options={
-                'ordering': ['kind', 'index'],
+                "ordering": ["kind", "index"],
             },
         ),
         migrations.CreateModel(
-            name='ShardEvent',
+            name="ShardEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('actor', models.CharField(help_text="A person's address, or a part's name.", max_length=254)),
-                ('verb', models.CharField(max_length=40)),
-                ('from_state', models.CharField(blank=True, max_length=16)),
-                ('to_state', models.CharField(blank=True, max_length=16)),
-                ('reason', models.CharField(blank=True, max_length=40)),
-                ('detail', models.JSONField(blank=True, default=dict)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                (
+                    "actor",
+                    models.CharField(
+                        help_text="A person's address, or a part's name.", max_length=254
+                    ),
+                ),
+                ("verb", models.CharField(max_length=40)),
+                ("from_state", models.CharField(blank=True, max_length=16)),
+                ("to_state", models.CharField(blank=True, max_length=16)),
+                ("reason", models.CharField(blank=True, max_length=40)),
+                ("detail", models.JSONField(blank=True, default=dict)),
             ],
             options={
-                'ordering': ['at', 'id'],
-                'abstract': False,
+                "ordering": ["at", "id"],
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='ShardPart',
+            name="ShardPart",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('start', models.BigIntegerField()),
-                ('stop', models.BigIntegerField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("start", models.BigIntegerField()),
+                ("stop", models.BigIntegerField()),
             ],
         ),
         migrations.CreateModel(
-            name='Variable',
+            name="Variable",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=128)),
-                ('secret', models.BooleanField(default=False)),
-                ('stored', models.TextField(blank=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=128)),
+                ("secret", models.BooleanField(default=False)),
+                ("stored", models.TextField(blank=True)),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
     ]

@@ -5,28 +5,42 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('jobs', '0001_initial'),
-        ('staging', '0001_initial'),
+        ("jobs", "0001_initial"),
+        ("staging", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='job',
-            name='code_dataset',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='staging.dataset'),
+            model_name="job",
+            name="code_dataset",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="staging.dataset",
+            ),
         ),
         migrations.AddField(
-            model_name='job',
-            name='output',
-            field=models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='written_by_job', to='staging.dataset'),
+            model_name="job",
+            name="output",
+            field=models.OneToOneField(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="written_by_job",
+                to="staging.dataset",
+            ),
         ),
         migrations.AddField(
-            model_name='job',
-            name='rerun_of',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='reruns', to='jobs.job'),
+            model_name="job",
+            name="rerun_of",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="reruns",
+                to="jobs.job",
+            ),
         ),
     ]

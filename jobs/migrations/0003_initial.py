@@ -6,117 +6,190 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('jobs', '0002_initial'),
-        ('staging', '0001_initial'),
-        ('teams', '0001_initial'),
+        ("jobs", "0002_initial"),
+        ("staging", "0001_initial"),
+        ("teams", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='job',
-            name='team',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='teams.team'),
+            model_name="job",
+            name="team",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="teams.team"
+            ),
         ),
         migrations.AddField(
-            model_name='jobevent',
-            name='subject',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='jobs.job'),
+            model_name="jobevent",
+            name="subject",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="events", to="jobs.job"
+            ),
         ),
         migrations.AddField(
-            model_name='jobinput',
-            name='dataset',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='staging.dataset'),
+            model_name="jobinput",
+            name="dataset",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="+", to="staging.dataset"
+            ),
         ),
         migrations.AddField(
-            model_name='jobinput',
-            name='job',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='inputs', to='jobs.job'),
+            model_name="jobinput",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="inputs", to="jobs.job"
+            ),
         ),
         migrations.AddField(
-            model_name='jobrecord',
-            name='job',
-            field=models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='record', to='jobs.job'),
+            model_name="jobrecord",
+            name="job",
+            field=models.OneToOneField(
+                on_delete=django.db.models.deletion.PROTECT, related_name="record", to="jobs.job"
+            ),
         ),
         migrations.AddField(
-            model_name='outputpath',
-            name='job',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='output_paths', to='jobs.job'),
+            model_name="outputpath",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="output_paths",
+                to="jobs.job",
+            ),
         ),
         migrations.AddField(
-            model_name='shard',
-            name='job',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='shards', to='jobs.job'),
+            model_name="shard",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="shards", to="jobs.job"
+            ),
         ),
         migrations.AddField(
-            model_name='shardevent',
-            name='subject',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='jobs.shard'),
+            model_name="shardevent",
+            name="subject",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="events", to="jobs.shard"
+            ),
         ),
         migrations.AddField(
-            model_name='shardpart',
-            name='input',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='jobs.jobinput'),
+            model_name="shardpart",
+            name="input",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="+", to="jobs.jobinput"
+            ),
         ),
         migrations.AddField(
-            model_name='shardpart',
-            name='shard',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='jobs.shard'),
+            model_name="shardpart",
+            name="shard",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="parts", to="jobs.shard"
+            ),
         ),
         migrations.AddField(
-            model_name='variable',
-            name='job',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='variables', to='jobs.job'),
+            model_name="variable",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="variables", to="jobs.job"
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['team', 'state', '-created_at'], name='jobs_job_team_id_874d52_idx'),
+            model_name="job",
+            index=models.Index(
+                fields=["team", "state", "-created_at"], name="jobs_job_team_id_874d52_idx"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['draft', 'staging', 'queued', 'active', 'ended'])), name='job_state'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("state__in", ["draft", "staging", "queued", "active", "ended"])
+                ),
+                name="job_state",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', False), ('state', 'ended'), models.Q(('outcome', ''), _negated=True)), models.Q(models.Q(('state', 'ended'), _negated=True), ('ended_at', None), ('outcome', '')), _connector='OR'), name='job_outcome_when_ended'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("ended_at__isnull", False),
+                        ("state", "ended"),
+                        models.Q(("outcome", ""), _negated=True),
+                    ),
+                    models.Q(
+                        models.Q(("state", "ended"), _negated=True),
+                        ("ended_at", None),
+                        ("outcome", ""),
+                    ),
+                    _connector="OR",
+                ),
+                name="job_outcome_when_ended",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('shard_count__gte', 1)), name='job_shard_count'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("shard_count__gte", 1)), name="job_shard_count"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('time_limit__gt', datetime.timedelta(0))), name='job_time_limit'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("time_limit__gt", datetime.timedelta(0))), name="job_time_limit"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='jobinput',
-            constraint=models.UniqueConstraint(fields=('job', 'mount'), name='one_input_per_mount'),
+            model_name="jobinput",
+            constraint=models.UniqueConstraint(fields=("job", "mount"), name="one_input_per_mount"),
         ),
         migrations.AddIndex(
-            model_name='shard',
-            index=models.Index(fields=['state', 'queued_at'], name='jobs_shard_state_7f0be7_idx'),
+            model_name="shard",
+            index=models.Index(fields=["state", "queued_at"], name="jobs_shard_state_7f0be7_idx"),
         ),
         migrations.AddConstraint(
-            model_name='shard',
-            constraint=models.UniqueConstraint(fields=('job', 'kind', 'index'), name='one_shard_per_index'),
+            model_name="shard",
+            constraint=models.UniqueConstraint(
+                fields=("job", "kind", "index"), name="one_shard_per_index"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='shard',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'active', 'delivering', 'ended'])), name='shard_state'),
+            model_name="shard",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["queued", "active", "delivering", "ended"])),
+                name="shard_state",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='shard',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', False), ('state', 'ended'), models.Q(('outcome', ''), _negated=True)), models.Q(models.Q(('state', 'ended'), _negated=True), ('ended_at', None), ('outcome', '')), _connector='OR'), name='shard_outcome_when_ended'),
+            model_name="shard",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("ended_at__isnull", False),
+                        ("state", "ended"),
+                        models.Q(("outcome", ""), _negated=True),
+                    ),
+                    models.Q(
+                        models.Q(("state", "ended"), _negated=True),
+                        ("ended_at", None),
+                        ("outcome", ""),
+                    ),
+                    _connector="OR",
+                ),
+                name="shard_outcome_when_ended",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='shardpart',
-            constraint=models.CheckConstraint(condition=models.Q(('start__lte', models.F('stop'))), name='part_range'),
+            model_name="shardpart",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("start__lte", models.F("stop"))), name="part_range"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='variable',
-            constraint=models.UniqueConstraint(fields=('job', 'name'), name='one_variable_per_name'),
+            model_name="variable",
+            constraint=models.UniqueConstraint(
+                fields=("job", "name"), name="one_variable_per_name"
+            ),
         ),
     ]

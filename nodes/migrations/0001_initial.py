@@ -7,261 +7,688 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('jobs', '0001_initial'),
+        ("jobs", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Installation',
+            name="Installation",
             fields=[
-                ('id', models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
-                ('epoch', models.PositiveIntegerField(default=1)),
-                ('last_pass_at', models.DateTimeField(null=True)),
+                (
+                    "id",
+                    models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False),
+                ),
+                ("epoch", models.PositiveIntegerField(default=1)),
+                ("last_pass_at", models.DateTimeField(null=True)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='one_installation')],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("id", 1)), name="one_installation")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Lease',
+            name="Lease",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code', models.CharField(default=portal.base.codes.new_code, editable=False, max_length=16, unique=True)),
-                ('epoch', models.PositiveIntegerField()),
-                ('number', models.PositiveIntegerField(help_text='Counts the leases of its shard from 1.')),
-                ('state', models.CharField(choices=[('placed', 'Placed'), ('ready', 'Ready'), ('granted', 'Granted'), ('allocated', 'Allocated'), ('running', 'Running'), ('returning', 'Returning'), ('releasing', 'Releasing'), ('released', 'Released'), ('void', 'Void'), ('lost', 'Lost')], default='placed', max_length=16)),
-                ('reason', models.CharField(blank=True, choices=[('', ''), ('exited', 'The work ended by itself.'), ('time_limit', 'The work reached its declared hours.'), ('cancelled', 'A member of the team cancelled the job.'), ('launch_failed', 'The node could not start the work.'), ('supervisor_died', 'The process that watched the work died.'), ('node_rebooted', 'The node was started again in the middle of the work.'), ('gpu_fault', 'A GPU of this attempt failed.'), ('silent', 'The node was silent for longer than the silence limit.'), ('not_acknowledged', 'The node never acknowledged the grant.'), ('fetch_failed', 'The node could not fetch the data.'), ('node_disk_full', 'The node has too little disk for the data and scratch.'), ('made_way', 'It made way for a job that is earlier in the queue.'), ('node_left', 'The node was drained, revoked or went offline before the start.'), ('fenced', 'Another attempt of this piece was kept.'), ('no_evidence', 'The node could not prove that everything was removed.')], max_length=40)),
-                ('detail', models.CharField(blank=True, max_length=500)),
-                ('gpu_count', models.PositiveIntegerField()),
-                ('cpus', models.PositiveIntegerField()),
-                ('memory_bytes', models.BigIntegerField()),
-                ('disk_bytes', models.BigIntegerField()),
-                ('time_limit', models.DurationField()),
-                ('output_window', models.DurationField()),
-                ('cleared_gpus', models.JSONField(help_text='GPU uuids that plan() named for it.', null=True)),
-                ('placed_at', models.DateTimeField()),
-                ('ready_at', models.DateTimeField(null=True)),
-                ('granted_at', models.DateTimeField(null=True)),
-                ('allocated_at', models.DateTimeField(null=True)),
-                ('running_at', models.DateTimeField(null=True)),
-                ('returning_at', models.DateTimeField(null=True)),
-                ('releasing_at', models.DateTimeField(null=True)),
-                ('released_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('last_report_at', models.DateTimeField(null=True)),
-                ('stop_asked_at', models.DateTimeField(null=True)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('work_reason', models.CharField(blank=True, max_length=40)),
-                ('fetched_files', models.BigIntegerField(default=0)),
-                ('fetched_bytes', models.BigIntegerField(default=0)),
-                ('fetch_files', models.BigIntegerField(default=0)),
-                ('fetch_bytes', models.BigIntegerField(default=0)),
-                ('output_state', models.CharField(default='none', help_text='none, pending, delivering, sealed, delivered, refused, discarded', max_length=12)),
-                ('output_verified_at', models.DateTimeField(null=True)),
-                ('evidence', models.JSONField(blank=True, default=dict)),
-                ('forgotten', models.BooleanField(default=False, help_text='The agent no longer lists it.')),
-                ('shard', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='leases', to='jobs.shard')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "code",
+                    models.CharField(
+                        default=portal.base.codes.new_code,
+                        editable=False,
+                        max_length=16,
+                        unique=True,
+                    ),
+                ),
+                ("epoch", models.PositiveIntegerField()),
+                (
+                    "number",
+                    models.PositiveIntegerField(help_text="Counts the leases of its shard from 1."),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("placed", "Placed"),
+                            ("ready", "Ready"),
+                            ("granted", "Granted"),
+                            ("allocated", "Allocated"),
+                            ("running", "Running"),
+                            ("returning", "Returning"),
+                            ("releasing", "Releasing"),
+                            ("released", "Released"),
+                            ("void", "Void"),
+                            ("lost", "Lost"),
+                        ],
+                        default="placed",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", ""),
+                            ("exited", "The work ended by itself."),
+                            ("time_limit", "The work reached its declared hours."),
+                            ("cancelled", "A member of the team cancelled the job."),
+                            ("launch_failed", "The node could not start the work."),
+                            ("supervisor_died", "The process that watched the work died."),
+                            (
+                                "node_rebooted",
+                                "The node was started again in the middle of the work.",
+                            ),
+                            ("gpu_fault", "A GPU of this attempt failed."),
+                            ("silent", "The node was silent for longer than the silence limit."),
+                            ("not_acknowledged", "The node never acknowledged the grant."),
+                            ("fetch_failed", "The node could not fetch the data."),
+                            (
+                                "node_disk_full",
+                                "The node has too little disk for the data and scratch.",
+                            ),
+                            ("made_way", "It made way for a job that is earlier in the queue."),
+                            (
+                                "node_left",
+                                "The node was drained, revoked or went offline before the start.",
+                            ),
+                            ("fenced", "Another attempt of this piece was kept."),
+                            (
+                                "no_evidence",
+                                "The node could not prove that everything was removed.",
+                            ),
+                        ],
+                        max_length=40,
+                    ),
+                ),
+                ("detail", models.CharField(blank=True, max_length=500)),
+                ("gpu_count", models.PositiveIntegerField()),
+                ("cpus", models.PositiveIntegerField()),
+                ("memory_bytes", models.BigIntegerField()),
+                ("disk_bytes", models.BigIntegerField()),
+                ("time_limit", models.DurationField()),
+                ("output_window", models.DurationField()),
+                (
+                    "cleared_gpus",
+                    models.JSONField(help_text="GPU uuids that plan() named for it.", null=True),
+                ),
+                ("placed_at", models.DateTimeField()),
+                ("ready_at", models.DateTimeField(null=True)),
+                ("granted_at", models.DateTimeField(null=True)),
+                ("allocated_at", models.DateTimeField(null=True)),
+                ("running_at", models.DateTimeField(null=True)),
+                ("returning_at", models.DateTimeField(null=True)),
+                ("releasing_at", models.DateTimeField(null=True)),
+                ("released_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("last_report_at", models.DateTimeField(null=True)),
+                ("stop_asked_at", models.DateTimeField(null=True)),
+                ("exit_code", models.IntegerField(null=True)),
+                ("work_reason", models.CharField(blank=True, max_length=40)),
+                ("fetched_files", models.BigIntegerField(default=0)),
+                ("fetched_bytes", models.BigIntegerField(default=0)),
+                ("fetch_files", models.BigIntegerField(default=0)),
+                ("fetch_bytes", models.BigIntegerField(default=0)),
+                (
+                    "output_state",
+                    models.CharField(
+                        default="none",
+                        help_text="none, pending, delivering, sealed, delivered, refused, discarded",
+                        max_length=12,
+                    ),
+                ),
+                ("output_verified_at", models.DateTimeField(null=True)),
+                ("evidence", models.JSONField(blank=True, default=dict)),
+                (
+                    "forgotten",
+                    models.BooleanField(default=False, help_text="The agent no longer lists it."),
+                ),
+                (
+                    "shard",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="leases",
+                        to="jobs.shard",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['placed_at', 'id'],
+                "ordering": ["placed_at", "id"],
             },
         ),
         migrations.CreateModel(
-            name='LeaseEvent',
+            name="LeaseEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('actor', models.CharField(help_text="A person's address, or a part's name.", max_length=254)),
-                ('verb', models.CharField(max_length=40)),
-                ('from_state', models.CharField(blank=True, max_length=16)),
-                ('to_state', models.CharField(blank=True, max_length=16)),
-                ('reason', models.CharField(blank=True, max_length=40)),
-                ('detail', models.JSONField(blank=True, default=dict)),
-                ('subject', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='nodes.lease')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                (
+                    "actor",
+                    models.CharField(
+                        help_text="A person's address, or a part's name.", max_length=254
+                    ),
+                ),
+                ("verb", models.CharField(max_length=40)),
+                ("from_state", models.CharField(blank=True, max_length=16)),
+                ("to_state", models.CharField(blank=True, max_length=16)),
+                ("reason", models.CharField(blank=True, max_length=40)),
+                ("detail", models.JSONField(blank=True, default=dict)),
+                (
+                    "subject",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="nodes.lease",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['at', 'id'],
-                'abstract': False,
+                "ordering": ["at", "id"],
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='Node',
+            name="Node",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code', models.CharField(default=portal.base.codes.new_code, editable=False, max_length=16, unique=True)),
-                ('name', models.CharField(max_length=60, unique=True)),
-                ('state', models.CharField(choices=[('pending', 'Pending'), ('online', 'Online'), ('draining', 'Draining'), ('drained', 'Drained'), ('offline', 'Offline'), ('quarantined', 'Quarantined'), ('retired', 'Retired')], default='pending', max_length=16)),
-                ('reason', models.CharField(blank=True, max_length=300)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('simulated', models.BooleanField(default=False, help_text='Its GPUs are made up, for demos.')),
-                ('enrol_token_hash', models.CharField(blank=True, max_length=64)),
-                ('enrol_expires_at', models.DateTimeField(blank=True, null=True)),
-                ('credential_hash', models.CharField(blank=True, db_index=True, max_length=64)),
-                ('revoked_at', models.DateTimeField(blank=True, null=True)),
-                ('instance', models.CharField(blank=True, help_text='The agent process in charge.', max_length=64)),
-                ('boot', models.CharField(blank=True, max_length=64)),
-                ('agent_version', models.CharField(blank=True, max_length=32)),
-                ('last_seen_at', models.DateTimeField(null=True)),
-                ('facts', models.JSONField(blank=True, default=dict)),
-                ('isolation', models.CharField(blank=True, max_length=16)),
-                ('cpus', models.PositiveIntegerField(default=0)),
-                ('memory_bytes', models.BigIntegerField(default=0)),
-                ('disk_bytes', models.BigIntegerField(default=0, help_text='Disk that leases may use.')),
-                ('reserved_cpus', models.PositiveIntegerField(default=0)),
-                ('reserved_memory_bytes', models.BigIntegerField(default=0)),
-                ('reserved_disk_bytes', models.BigIntegerField(default=0)),
-                ('version', models.BigIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "code",
+                    models.CharField(
+                        default=portal.base.codes.new_code,
+                        editable=False,
+                        max_length=16,
+                        unique=True,
+                    ),
+                ),
+                ("name", models.CharField(max_length=60, unique=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("pending", "Pending"),
+                            ("online", "Online"),
+                            ("draining", "Draining"),
+                            ("drained", "Drained"),
+                            ("offline", "Offline"),
+                            ("quarantined", "Quarantined"),
+                            ("retired", "Retired"),
+                        ],
+                        default="pending",
+                        max_length=16,
+                    ),
+                ),
+                ("reason", models.CharField(blank=True, max_length=300)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "simulated",
+                    models.BooleanField(
+                        default=False, help_text="Its GPUs are made up, for demos."
+                    ),
+                ),
+                ("enrol_token_hash", models.CharField(blank=True, max_length=64)),
+                ("enrol_expires_at", models.DateTimeField(blank=True, null=True)),
+                ("credential_hash", models.CharField(blank=True, db_index=True, max_length=64)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "instance",
+                    models.CharField(
+                        blank=True, help_text="The agent process in charge.", max_length=64
+                    ),
+                ),
+                ("boot", models.CharField(blank=True, max_length=64)),
+                ("agent_version", models.CharField(blank=True, max_length=32)),
+                ("last_seen_at", models.DateTimeField(null=True)),
+                ("facts", models.JSONField(blank=True, default=dict)),
+                ("isolation", models.CharField(blank=True, max_length=16)),
+                ("cpus", models.PositiveIntegerField(default=0)),
+                ("memory_bytes", models.BigIntegerField(default=0)),
+                (
+                    "disk_bytes",
+                    models.BigIntegerField(default=0, help_text="Disk that leases may use."),
+                ),
+                ("reserved_cpus", models.PositiveIntegerField(default=0)),
+                ("reserved_memory_bytes", models.BigIntegerField(default=0)),
+                ("reserved_disk_bytes", models.BigIntegerField(default=0)),
+                ("version", models.BigIntegerField(default=0)),
             ],
             options={
-                'ordering': ['name'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['pending', 'online', 'draining', 'drained', 'offline', 'quarantined', 'retired'])), name='node_state'), models.CheckConstraint(condition=models.Q(('reserved_disk_bytes__gte', 0), ('reserved_memory_bytes__gte', 0)), name='node_reserved_not_negative')],
+                "ordering": ["name"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "state__in",
+                                [
+                                    "pending",
+                                    "online",
+                                    "draining",
+                                    "drained",
+                                    "offline",
+                                    "quarantined",
+                                    "retired",
+                                ],
+                            )
+                        ),
+                        name="node_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("reserved_disk_bytes__gte", 0), ("reserved_memory_bytes__gte", 0)
+                        ),
+                        name="node_reserved_not_negative",
+                    ),
+                ],
             },
         ),
         migrations.AddField(
-            model_name='lease',
-            name='node',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='leases', to='nodes.node'),
+            model_name="lease",
+            name="node",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="leases", to="nodes.node"
+            ),
         ),
         migrations.CreateModel(
-            name='Gpu',
+            name="Gpu",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.CharField(max_length=96, unique=True)),
-                ('index', models.PositiveIntegerField()),
-                ('model', models.CharField(max_length=120)),
-                ('memory_bytes', models.BigIntegerField()),
-                ('simulated', models.BooleanField(default=False)),
-                ('usable', models.BooleanField(default=True)),
-                ('reason', models.CharField(blank=True, max_length=300)),
-                ('present', models.BooleanField(default=True, help_text="In the agent's last report.")),
-                ('quarantined', models.BooleanField(default=False)),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='gpus', to='nodes.node')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("uuid", models.CharField(max_length=96, unique=True)),
+                ("index", models.PositiveIntegerField()),
+                ("model", models.CharField(max_length=120)),
+                ("memory_bytes", models.BigIntegerField()),
+                ("simulated", models.BooleanField(default=False)),
+                ("usable", models.BooleanField(default=True)),
+                ("reason", models.CharField(blank=True, max_length=300)),
+                (
+                    "present",
+                    models.BooleanField(default=True, help_text="In the agent's last report."),
+                ),
+                ("quarantined", models.BooleanField(default=False)),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="gpus",
+                        to="nodes.node",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['node', 'index'],
+                "ordering": ["node", "index"],
             },
         ),
         migrations.CreateModel(
-            name='NodeEvent',
+            name="NodeEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('actor', models.CharField(help_text="A person's address, or a part's name.", max_length=254)),
-                ('verb', models.CharField(max_length=40)),
-                ('from_state', models.CharField(blank=True, max_length=16)),
-                ('to_state', models.CharField(blank=True, max_length=16)),
-                ('reason', models.CharField(blank=True, max_length=40)),
-                ('detail', models.JSONField(blank=True, default=dict)),
-                ('subject', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='nodes.node')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                (
+                    "actor",
+                    models.CharField(
+                        help_text="A person's address, or a part's name.", max_length=254
+                    ),
+                ),
+                ("verb", models.CharField(max_length=40)),
+                ("from_state", models.CharField(blank=True, max_length=16)),
+                ("to_state", models.CharField(blank=True, max_length=16)),
+                ("reason", models.CharField(blank=True, max_length=40)),
+                ("detail", models.JSONField(blank=True, default=dict)),
+                (
+                    "subject",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="nodes.node",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['at', 'id'],
-                'abstract': False,
+                "ordering": ["at", "id"],
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='SchedulerReason',
+            name="SchedulerReason",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('cause', models.CharField(max_length=40)),
-                ('sentence', models.CharField(max_length=300)),
-                ('predicted_start', models.DateTimeField(null=True)),
-                ('shard', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='waits', to='jobs.shard')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                ("cause", models.CharField(max_length=40)),
+                ("sentence", models.CharField(max_length=300)),
+                ("predicted_start", models.DateTimeField(null=True)),
+                (
+                    "shard",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="waits",
+                        to="jobs.shard",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-at', '-id'],
+                "ordering": ["-at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='LeaseGpu',
+            name="LeaseGpu",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('since', models.DateTimeField()),
-                ('until', models.DateTimeField(null=True)),
-                ('gpu', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='leases', to='nodes.gpu')),
-                ('lease', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='gpus', to='nodes.lease')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("since", models.DateTimeField()),
+                ("until", models.DateTimeField(null=True)),
+                (
+                    "gpu",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="leases",
+                        to="nodes.gpu",
+                    ),
+                ),
+                (
+                    "lease",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="gpus",
+                        to="nodes.lease",
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(condition=models.Q(('until', None)), fields=('gpu',), name='one_holder_per_gpu'), models.CheckConstraint(condition=models.Q(('until', None), ('until__gte', models.F('since')), _connector='OR'), name='lease_gpu_order')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("until", None)),
+                        fields=("gpu",),
+                        name="one_holder_per_gpu",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("until", None), ("until__gte", models.F("since")), _connector="OR"
+                        ),
+                        name="lease_gpu_order",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='LedgerRow',
+            name="LedgerRow",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('gpus', models.PositiveIntegerField()),
-                ('allocated_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField()),
-                ('launch_ms', models.BigIntegerField()),
-                ('run_ms', models.BigIntegerField()),
-                ('output_ms', models.BigIntegerField()),
-                ('release_ms', models.BigIntegerField()),
-                ('held_ms', models.BigIntegerField()),
-                ('counted_ms', models.BigIntegerField()),
-                ('uncounted_reason', models.CharField(blank=True, max_length=40)),
-                ('created_at', models.DateTimeField()),
-                ('lease', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='ledger', to='nodes.lease')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("gpus", models.PositiveIntegerField()),
+                ("allocated_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField()),
+                ("launch_ms", models.BigIntegerField()),
+                ("run_ms", models.BigIntegerField()),
+                ("output_ms", models.BigIntegerField()),
+                ("release_ms", models.BigIntegerField()),
+                ("held_ms", models.BigIntegerField()),
+                ("counted_ms", models.BigIntegerField()),
+                ("uncounted_reason", models.CharField(blank=True, max_length=40)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "lease",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="ledger",
+                        to="nodes.lease",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['allocated_at', 'id'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('launch_ms__gte', 0), ('output_ms__gte', 0), ('release_ms__gte', 0), ('run_ms__gte', 0)), name='ledger_slices_not_negative'), models.CheckConstraint(condition=models.Q(('held_ms', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('launch_ms'), '+', models.F('run_ms')), '+', models.F('output_ms')), '+', models.F('release_ms')))), name='ledger_slices_add_up'), models.CheckConstraint(condition=models.Q(('counted_ms__gte', 0), ('counted_ms__lte', models.F('held_ms'))), name='ledger_counted_within_held')],
+                "ordering": ["allocated_at", "id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("launch_ms__gte", 0),
+                            ("output_ms__gte", 0),
+                            ("release_ms__gte", 0),
+                            ("run_ms__gte", 0),
+                        ),
+                        name="ledger_slices_not_negative",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "held_ms",
+                                django.db.models.expressions.CombinedExpression(
+                                    django.db.models.expressions.CombinedExpression(
+                                        django.db.models.expressions.CombinedExpression(
+                                            models.F("launch_ms"), "+", models.F("run_ms")
+                                        ),
+                                        "+",
+                                        models.F("output_ms"),
+                                    ),
+                                    "+",
+                                    models.F("release_ms"),
+                                ),
+                            )
+                        ),
+                        name="ledger_slices_add_up",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("counted_ms__gte", 0), ("counted_ms__lte", models.F("held_ms"))
+                        ),
+                        name="ledger_counted_within_held",
+                    ),
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='lease',
-            index=models.Index(fields=['node', 'state'], name='nodes_lease_node_id_dae18d_idx'),
+            model_name="lease",
+            index=models.Index(fields=["node", "state"], name="nodes_lease_node_id_dae18d_idx"),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['placed', 'ready', 'granted', 'allocated', 'running', 'returning', 'releasing', 'released', 'void', 'lost'])), name='lease_state'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            "placed",
+                            "ready",
+                            "granted",
+                            "allocated",
+                            "running",
+                            "returning",
+                            "releasing",
+                            "released",
+                            "void",
+                            "lost",
+                        ],
+                    )
+                ),
+                name="lease_state",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ['allocated', 'granted', 'placed', 'ready', 'releasing', 'returning', 'running'])), fields=('shard',), name='one_live_lease_per_shard'),
+            model_name="lease",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            "allocated",
+                            "granted",
+                            "placed",
+                            "ready",
+                            "releasing",
+                            "returning",
+                            "running",
+                        ],
+                    )
+                ),
+                fields=("shard",),
+                name="one_live_lease_per_shard",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.UniqueConstraint(fields=('shard', 'number'), name='one_lease_per_number'),
+            model_name="lease",
+            constraint=models.UniqueConstraint(
+                fields=("shard", "number"), name="one_lease_per_number"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', False), ('state__in', ['lost', 'released', 'void'])), models.Q(('ended_at', None), ('state__in', ['allocated', 'granted', 'placed', 'ready', 'releasing', 'returning', 'running'])), _connector='OR'), name='lease_ended_when_terminal'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("ended_at__isnull", False), ("state__in", ["lost", "released", "void"])
+                    ),
+                    models.Q(
+                        ("ended_at", None),
+                        (
+                            "state__in",
+                            [
+                                "allocated",
+                                "granted",
+                                "placed",
+                                "ready",
+                                "releasing",
+                                "returning",
+                                "running",
+                            ],
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="lease_ended_when_terminal",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['allocated', 'releasing', 'returning', 'running']), _negated=True), ('allocated_at__isnull', False), _connector='OR'), name='lease_metered_has_start'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("state__in", ["allocated", "releasing", "returning", "running"]),
+                        _negated=True,
+                    ),
+                    ("allocated_at__isnull", False),
+                    _connector="OR",
+                ),
+                name="lease_metered_has_start",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('ready_at__isnull', True), ('placed_at__isnull', True), ('ready_at__gte', models.F('placed_at')), _connector='OR'), name='lease_ready_at_after_placed_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("ready_at__isnull", True),
+                    ("placed_at__isnull", True),
+                    ("ready_at__gte", models.F("placed_at")),
+                    _connector="OR",
+                ),
+                name="lease_ready_at_after_placed_at",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('granted_at__isnull', True), ('ready_at__isnull', True), ('granted_at__gte', models.F('ready_at')), _connector='OR'), name='lease_granted_at_after_ready_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("granted_at__isnull", True),
+                    ("ready_at__isnull", True),
+                    ("granted_at__gte", models.F("ready_at")),
+                    _connector="OR",
+                ),
+                name="lease_granted_at_after_ready_at",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('allocated_at__isnull', True), ('granted_at__isnull', True), ('allocated_at__gte', models.F('granted_at')), _connector='OR'), name='lease_allocated_at_after_granted_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("allocated_at__isnull", True),
+                    ("granted_at__isnull", True),
+                    ("allocated_at__gte", models.F("granted_at")),
+                    _connector="OR",
+                ),
+                name="lease_allocated_at_after_granted_at",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('running_at__isnull', True), ('allocated_at__isnull', True), ('running_at__gte', models.F('allocated_at')), _connector='OR'), name='lease_running_at_after_allocated_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("running_at__isnull", True),
+                    ("allocated_at__isnull", True),
+                    ("running_at__gte", models.F("allocated_at")),
+                    _connector="OR",
+                ),
+                name="lease_running_at_after_allocated_at",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('returning_at__isnull', True), ('running_at__isnull', True), ('returning_at__gte', models.F('running_at')), _connector='OR'), name='lease_returning_at_after_running_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("returning_at__isnull", True),
+                    ("running_at__isnull", True),
+                    ("returning_at__gte", models.F("running_at")),
+                    _connector="OR",
+                ),
+                name="lease_returning_at_after_running_at",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('releasing_at__isnull', True), ('returning_at__isnull', True), ('releasing_at__gte', models.F('returning_at')), _connector='OR'), name='lease_releasing_at_after_returning_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("releasing_at__isnull", True),
+                    ("returning_at__isnull", True),
+                    ("releasing_at__gte", models.F("returning_at")),
+                    _connector="OR",
+                ),
+                name="lease_releasing_at_after_returning_at",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='lease',
-            constraint=models.CheckConstraint(condition=models.Q(('released_at__isnull', True), ('releasing_at__isnull', True), ('released_at__gte', models.F('releasing_at')), _connector='OR'), name='lease_released_at_after_releasing_at'),
+            model_name="lease",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("released_at__isnull", True),
+                    ("releasing_at__isnull", True),
+                    ("released_at__gte", models.F("releasing_at")),
+                    _connector="OR",
+                ),
+                name="lease_released_at_after_releasing_at",
+            ),
         ),
     ]

@@ -31,11 +31,16 @@ def new_token() -> str:
 
 def hash_token(token: str) -> str:
     """SHA-256 in hex: enough for a random token of 256 bits, and can be looked up."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(_octets(token)).hexdigest()
 
 
 def same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+    return hmac.compare_digest(_octets(one), _octets(other))
+
+
+def _octets(text: str) -> bytes:
+    """JSON may bring lone surrogates, which UTF-8 proper has no bytes for: they match nothing."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _record_key() -> Ed25519PrivateKey:

@@ -1,5 +1,6 @@
 """The one way a state changes: compare-and-swap, with its event in the same transaction."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import models, transaction
@@ -35,6 +36,7 @@ class Stateful(models.Model):
     """A row with a state. Subclasses set MOVES (their table) and have `events`."""
 
     MOVES: MoveTable = {}
+    state = models.CharField(max_length=STATE_LENGTH)  # subclasses add choices and the default
 
     class Meta:
         abstract = True
@@ -51,7 +53,7 @@ class Stateful(models.Model):
         frm: str | None = None,
     ) -> None:
         """Add an event row without moving."""
-        state = self.state if frm is None else frm  # type: ignore[attr-defined]
+        state = self.state if frm is None else frm
         self.events.create(  # type: ignore[attr-defined]
             at=at,
             actor=actor[:254],
@@ -76,7 +78,7 @@ def move(
     actor: str,
     reason: str = "",
     detail: dict | None = None,
-    changes: dict[str, object] | None = None,
+    changes: Mapping[str, object] | None = None,
 ) -> None:
     """Move `row` from the state it was read in to `to`, write `changes`, add the event.
 
@@ -84,7 +86,7 @@ def move(
     nothing is written then. On success the instance carries the new values.
     """
     values = changes or {}
-    frm: str = row.state  # type: ignore[attr-defined]
+    frm: str = row.state
     noun = row._meta.verbose_name
     if to not in row.MOVES[frm]:
         raise IllegalMove(f"This {noun} is {frm}; it cannot become {to}.")

@@ -1,0 +1,75 @@
+"""Whether any node that this portal knows could ever run a request, and if not, which limit."""
+
+from collections.abc import Callable, Sequence
+
+from jobs.models import Job
+from nodes.models import Node
+from nodes.states import NodeState
+
+MIB = 2**20
+
+
+def problem(job: Job) -> str:
+    """The sentence that names the limit and both numbers; empty where some node would do.
+
+    A portal that no node has joined refuses nothing: the job waits for the first one.
+    """
+    nodes = list(
+        Node.objects.exclude(state__in=[NodeState.RETIRED, NodeState.PENDING]).prefetch_related(
+            "gpus"
+        )
+    )
+    if not nodes or any(_fits(node, job) for node in nodes):
+        return ""
+    return (
+        _largest_gpu(nodes, job)
+        or _largest(nodes, job)
+        or (
+            "No node of this portal has all of this together: "
+            f"{job.gpus} GPUs, {job.cpus} CPUs, {_mb(job.memory_bytes)} of memory "
+            f"and {_mb(disk_needed(job))} of disk."
+        )
+    )
+
+
+def disk_needed(job: Job) -> int:
+    """Bytes of node disk that a shard takes besides its inputs."""
+    return job.scratch_bytes + job.output_limit_bytes
+
+
+def _gpus(node: Node, job: Job) -> int:
+    return sum(1 for g in node.gpus.all() if g.present and g.memory_bytes >= job.gpu_memory_bytes)
+
+
+def _fits(node: Node, job: Job) -> bool:
+    return (
+        _gpus(node, job) >= max(job.gpus, job.finish_gpus if job.finish_command else 0)
+        and node.cpus >= job.cpus
+        and node.memory_bytes >= job.memory_bytes
+        and node.disk_bytes >= disk_needed(job)
+    )
+
+
+def _largest_gpu(nodes: Sequence[Node], job: Job) -> str:
+    most = max(_gpus(node, job) for node in nodes)
+    wanted = max(job.gpus, job.finish_gpus if job.finish_command else 0)
+    if most >= wanted:
+        return ""
+    kind = f" with {_mb(job.gpu_memory_bytes)} of memory" if job.gpu_memory_bytes else ""
+    return f"A piece needs {wanted} GPUs{kind} on one node; the largest node has {most}."
+
+
+def _largest(nodes: Sequence[Node], job: Job) -> str:
+    wants: list[tuple[str, int, int, Callable[[int], str]]] = [
+        ("CPUs", job.cpus, max(n.cpus for n in nodes), str),
+        ("of memory", job.memory_bytes, max(n.memory_bytes for n in nodes), _mb),
+        ("of disk", disk_needed(job), max(n.disk_bytes for n in nodes), _mb),
+    ]
+    for noun, wanted, most, text in wants:
+        if wanted > most:
+            return f"A piece needs {text(wanted)} {noun}; the largest node has {text(most)}."
+    return ""
+
+
+def _mb(count: int) -> str:
+    return f"{count // MIB:,} MiB"

@@ -1,0 +1,45 @@
+"""What nodes adds to jobs and staging, which know nothing of it: capacity, records, rights."""
+
+from datetime import datetime
+
+from jobs import capacity as job_capacity
+from jobs.models import Job
+from jobs.signals import cancel_asked, job_ended, shard_queued
+from nodes import capacity, leases, records, tasks
+from nodes.models import Lease
+from nodes.states import BEFORE_GRANT, TERMINAL, LeaseReason, LeaseState
+from portal.base.clock import db_now
+from portal.base.wake import wake
+from staging.uploads import register_holder
+
+
+def connect() -> None:
+    job_capacity.register(capacity.problem)
+    register_holder("lease", lease_may_upload)
+    job_ended.connect(_job_ended, dispatch_uid="nodes.job_ended")
+    shard_queued.connect(_shard_queued, dispatch_uid="nodes.shard_queued")
+    cancel_asked.connect(_cancel_asked, dispatch_uid="nodes.cancel_asked")
+
+
+def lease_may_upload(code: str) -> bool:
+    """A lease returns output until it is verified; a void, lost or fenced one never."""
+    lease = Lease.objects.filter(code=code).first()
+    if lease is None or lease.output_verified_at is not None:
+        return False
+    return lease.state == LeaseState.RELEASED or lease.state not in TERMINAL
+
+
+def _job_ended(sender: type[Job], job: Job, at: datetime, **kwargs: object) -> None:
+    records.write_record(job=job, at=at)
+
+
+def _shard_queued(sender: type[Job], job: Job, **kwargs: object) -> None:
+    wake(tasks.schedule)
+
+
+def _cancel_asked(sender: type[Job], job: Job, **kwargs: object) -> None:
+    """Leases without compute end with the shards that were waiting."""
+    for lease in Lease.objects.filter(
+        shard__job=job, shard__state="ended", state__in=BEFORE_GRANT
+    ).select_related("shard__job", "node"):
+        leases.void(lease=lease, reason=LeaseReason.CANCELLED, at=db_now())

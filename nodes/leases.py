@@ -1,0 +1,170 @@
+"""The verbs of a lease before and around its hold: place, clear, grant, void, lose."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from jobs import services as jobs
+from jobs.models import Shard
+from jobs.states import ShardKind, ShardState
+from nodes import fleet
+from nodes.models import Gpu, Lease, LeaseGpu, Node
+from nodes.release import give_back, write_ledger
+from nodes.results import drop_output
+from nodes.states import BEFORE_GRANT, LeaseReason, LeaseState, NodeState
+from portal.base.errors import Conflict, Stale
+from portal.base.moves import move
+
+log = structlog.get_logger(__name__)
+
+
+def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
+    """A new attempt that may fetch: disk is reserved, no GPU. Raises Stale or Conflict."""
+    job = shard.job
+    with transaction.atomic():
+        reserved = Node.objects.filter(
+            pk=node.pk,
+            state=NodeState.ONLINE,
+            version=node.version,
+            reserved_disk_bytes__lte=node.disk_bytes - disk_bytes,
+        ).update(
+            reserved_disk_bytes=F("reserved_disk_bytes") + disk_bytes, version=F("version") + 1
+        )
+        if not reserved or not Shard.objects.filter(pk=shard.pk, state=ShardState.QUEUED).exists():
+            raise Stale("The node or the piece has changed since the pass was planned.")
+        number = shard.leases.count() + 1
+        try:
+            with transaction.atomic():
+                lease = Lease.objects.create(
+                    shard=shard,
+                    node=node,
+                    epoch=fleet.installation().epoch,
+                    number=number,
+                    gpu_count=job.finish_gpus if shard.kind == ShardKind.FINISH else job.gpus,
+                    cpus=job.cpus,
+                    memory_bytes=job.memory_bytes,
+                    disk_bytes=disk_bytes,
+                    time_limit=job.time_limit,
+                    output_window=settings.OUTPUT_WINDOW,
+                    fetch_files=shard.input_files,
+                    fetch_bytes=shard.input_bytes,
+                    placed_at=at,
+                )
+        except IntegrityError as error:
+            raise Conflict("This piece has a live lease already.") from error
+        lease.note("place", at=at, actor="scheduler", frm="", detail={"node": node.name})
+        return lease
+
+
+def clear(*, lease: Lease, gpus: Sequence[str] | None) -> None:
+    """Name the idle GPUs that the answer to its ready report may grant; None withdraws them."""
+    Lease.objects.filter(pk=lease.pk, state__in=BEFORE_GRANT).update(
+        cleared_gpus=None if gpus is None else list(gpus)
+    )
+
+
+def grant(*, lease: Lease, at: datetime) -> bool:
+    """ready -> granted with exactly the cleared GPUs. False where they are no longer to be had."""
+    if lease.cleared_gpus is None or lease.state != LeaseState.READY:
+        return False
+    try:
+        with transaction.atomic():
+            _take_capacity(lease)
+            _take_gpus(lease, at)
+            shard = Shard.objects.get(pk=lease.shard_id)
+            if shard.state != ShardState.QUEUED or shard.job.cancel_asked_at is not None:
+                raise Stale("The piece no longer waits.")
+            move(
+                lease,
+                LeaseState.GRANTED,
+                "grant",
+                at=at,
+                actor="scheduler",
+                changes={"granted_at": at},
+            )
+            move(
+                shard,
+                ShardState.ACTIVE,
+                "activate",
+                at=at,
+                actor="scheduler",
+                changes={"attempts": shard.attempts + 1},
+            )
+            jobs.settle_job(job=shard.job, at=at)
+    except (Stale, IntegrityError) as error:
+        log.info("grant_refused", lease=lease.code, why=str(error))
+        lease.refresh_from_db()
+        clear(lease=lease, gpus=None)
+        return False
+    return True
+
+
+def _take_capacity(lease: Lease) -> None:
+    taken = Node.objects.filter(
+        pk=lease.node_id,
+        state=NodeState.ONLINE,
+        cpus__gte=F("reserved_cpus") + lease.cpus,
+        memory_bytes__gte=F("reserved_memory_bytes") + lease.memory_bytes,
+    ).update(
+        reserved_cpus=F("reserved_cpus") + lease.cpus,
+        reserved_memory_bytes=F("reserved_memory_bytes") + lease.memory_bytes,
+        version=F("version") + 1,
+    )
+    if not taken:
+        raise Stale("The node has too few CPUs or too little memory free, or takes nothing new.")
+
+
+def _take_gpus(lease: Lease, at: datetime) -> None:
+    named = lease.cleared_gpus or []
+    gpus = list(
+        Gpu.objects.filter(
+            node=lease.node_id, uuid__in=named, usable=True, present=True, quarantined=False
+        )
+    )
+    if len(gpus) != lease.gpu_count:
+        raise Stale("A GPU that was named is no longer usable.")
+    for gpu in gpus:
+        LeaseGpu.objects.create(lease=lease, gpu=gpu, since=at)
+
+
+def void(*, lease: Lease, reason: str, at: datetime, detail: str = "") -> None:
+    """Withdraw a lease that never held allocated compute. It costs nothing."""
+    with transaction.atomic():
+        move(
+            lease,
+            LeaseState.VOID,
+            "void",
+            at=at,
+            actor="system",
+            reason=reason,
+            changes={"reason": reason, "detail": detail[:500], "ended_at": at},
+        )
+        give_back(lease)
+
+
+def declare_forgotten(*, lease: Lease, at: datetime) -> None:
+    """The node was given compute for this lease and says that it has no such lease."""
+    lose(lease=lease, at=at, reason=LeaseReason.SUPERVISOR_DIED)
+
+
+def lose(*, lease: Lease, at: datetime, reason: str = LeaseReason.SILENT) -> None:
+    """The meter ends at its last report, its GPUs stay taken until the node proves them free, and
+    the shard is tried elsewhere."""
+    with transaction.atomic():
+        move(
+            lease,
+            LeaseState.LOST,
+            "lose",
+            at=at,
+            actor="system",
+            reason=reason,
+            changes={"reason": reason, "ended_at": at},
+        )
+        give_back(lease)
+        write_ledger(lease=lease, at=at)
+        drop_output(lease)
+        jobs.requeue_shard(shard=lease.shard, reason=reason, at=at, fault=True)

@@ -1,0 +1,342 @@
+"""Who gets which compute: a pure, deterministic function of what is waiting and what is there.
+
+This version is first in, first out with first fit. It places a shard where its data can be
+fetched (disk, no GPU), clears placed leases for named idle GPUs, and says why the rest waits.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+AHEAD_PER_GPU = 2  # leases placed ahead of a GPU that is still busy
+
+
+@dataclass(frozen=True)
+class GpuView:
+    """A GPU that exists on a node; `holder` is the code of the lease that has it, or empty."""
+
+    uuid: str
+    memory_bytes: int
+    usable: bool = True
+    holder: str = ""
+
+
+@dataclass(frozen=True)
+class LeaseView:
+    """A live lease. `ends_at` is the latest end that its declared hours allow, once granted."""
+
+    code: str
+    shard: int
+    state: str  # placed, ready, or holding
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node that takes new leases. Free amounts already lack what live leases were promised.
+
+    CPUs and memory are promised with the grant, disk with the placement.
+    """
+
+    code: str
+    gpus: tuple[GpuView, ...]
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int
+    free_cpus: int
+    free_memory_bytes: int
+    free_disk_bytes: int
+    leases: tuple[LeaseView, ...] = ()
+    online: bool = True
+
+
+@dataclass(frozen=True)
+class ShardView:
+    """A shard that has no compute yet, with what one lease of it needs.
+
+    `order` sorts the queue. `job` groups shards for `parallel`, the most that may be live at once.
+    """
+
+    id: int
+    job: str
+    order: tuple
+    gpus: int
+    gpu_memory_bytes: int
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int
+    hours: timedelta
+    parallel: int | None = None
+    holding: int = 0  # leases of the same job that are granted or later
+    avoid_gpus: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Placement:
+    shard: int
+    node: str
+
+
+@dataclass(frozen=True)
+class Clearance:
+    lease: str
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The earliest start that declared hours allow for a shard that waits for GPUs of a node."""
+
+    shard: int
+    node: str
+    at: datetime | None
+
+
+@dataclass(frozen=True)
+class Reason:
+    shard: int
+    cause: str
+    sentence: str
+    predicted_start: datetime | None = None
+
+
+@dataclass
+class Plan:
+    placements: list[Placement] = field(default_factory=list)
+    clearances: list[Clearance] = field(default_factory=list)
+    voids: list[str] = field(default_factory=list)  # codes of leases that make way
+    reservations: list[Reservation] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+
+
+class _Room:
+    """What is still free on one node while the pass goes on."""
+
+    def __init__(self, node: NodeView) -> None:
+        self.node = node
+        self.idle = [g for g in node.gpus if g.usable and not g.holder]
+        self.cpus = node.free_cpus
+        self.memory = node.free_memory_bytes
+        self.disk = node.free_disk_bytes
+        self.ahead = 0  # placed leases that got no clearance
+        self.blocked = False  # an earlier lease waits here, so later ones must not overtake it
+
+    def fitting(self, shard: ShardView) -> list[GpuView] | None:
+        """The idle GPUs that it would get now, smallest first; None where it does not fit."""
+        if shard.cpus > self.cpus or shard.memory_bytes > self.memory:
+            return None
+        able = [g for g in self.idle if _suits(g, shard)]
+        if len(able) < shard.gpus:
+            return None
+        return sorted(able, key=lambda g: (g.memory_bytes, g.uuid))[: shard.gpus]
+
+    def take(self, shard: ShardView, gpus: Iterable[GpuView]) -> None:
+        taken = set(gpus)
+        self.idle = [g for g in self.idle if g not in taken]
+        self.cpus -= shard.cpus
+        self.memory -= shard.memory_bytes
+
+    def may_place_ahead(self, shard: ShardView) -> bool:
+        usable = sum(1 for g in self.node.gpus if g.usable)
+        return self.ahead < AHEAD_PER_GPU * max(1, usable if shard.gpus else self.node.cpus)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a waiting shard has a lease already, and whether that still fetches."""
+
+    room: _Room | None
+    fetching: bool
+
+
+def _suits(gpu: GpuView, shard: ShardView) -> bool:
+    return (
+        gpu.usable
+        and gpu.memory_bytes >= shard.gpu_memory_bytes
+        and gpu.uuid not in shard.avoid_gpus
+    )
+
+
+def could_ever_run(node: NodeView, shard: ShardView) -> bool:
+    """Whether the empty node would do."""
+    return (
+        sum(1 for g in node.gpus if _suits(g, shard)) >= shard.gpus
+        and shard.cpus <= node.cpus
+        and shard.memory_bytes <= node.memory_bytes
+        and shard.disk_bytes <= node.disk_bytes
+    )
+
+
+def plan(now: datetime, shards: Sequence[ShardView], nodes: Sequence[NodeView]) -> Plan:
+    """One scheduling pass over every waiting shard, placed or not, and every node.
+
+    Nothing is written here: the caller applies the answer by compare-and-swap, and whatever has
+    changed meanwhile simply fails and is planned again.
+    """
+    result = Plan()
+    rooms = {n.code: _Room(n) for n in sorted(nodes, key=lambda n: n.code)}
+    queue = sorted(shards, key=lambda s: (s.order, s.id))
+    by_id = {s.id: s for s in queue}
+    live = _live_by_job(queue)
+    placed = _placed_leases(rooms, by_id)
+    _clear(result, placed, by_id, rooms, live)
+    waiting = [s for s in queue if s.id not in placed]
+    for shard in waiting:
+        _place(result, shard, rooms, live)
+    cleared = {c.lease for c in result.clearances}
+    chosen = {p.shard for p in result.placements}
+    for shard in queue:
+        room, lease = placed.get(shard.id, (None, None))
+        if lease is not None and lease.code in cleared and lease.state == "ready":
+            continue
+        fetching = shard.id in chosen or (lease is not None and lease.state == "placed")
+        _explain(result, now, shard, rooms, _Place(room, fetching))
+    return result
+
+
+def _live_by_job(queue: Sequence[ShardView]) -> dict[str, int]:
+    live: dict[str, int] = defaultdict(int)
+    for shard in queue:
+        live[shard.job] = max(live[shard.job], shard.holding)
+    return live
+
+
+def _placed_leases(
+    rooms: dict[str, _Room], by_id: dict[int, ShardView]
+) -> dict[int, tuple[_Room, LeaseView]]:
+    return {
+        lease.shard: (room, lease)
+        for room in rooms.values()
+        for lease in room.node.leases
+        if lease.state in ("placed", "ready") and lease.shard in by_id
+    }
+
+
+def _allowed(shard: ShardView, live: dict[str, int]) -> bool:
+    return shard.parallel is None or live[shard.job] < shard.parallel
+
+
+def _clear(
+    result: Plan,
+    placed: dict[int, tuple[_Room, LeaseView]],
+    by_id: dict[int, ShardView],
+    rooms: dict[str, _Room],
+    live: dict[str, int],
+) -> None:
+    """Name idle GPUs for placed leases: those that are ready first, each in queue order.
+
+    On one node a ready lease is never overtaken by a later one, so a large request is not starved
+    by a stream of small ones. A lease that still fetches blocks nobody: compute never waits for
+    data.
+    """
+    turn = sorted(
+        placed.items(), key=lambda kv: (kv[1][1].state != "ready", by_id[kv[0]].order, kv[0])
+    )
+    for shard_id, (room, lease) in turn:
+        shard = by_id[shard_id]
+        gpus = None if room.blocked else room.fitting(shard)
+        if gpus is None or not _allowed(shard, live) or not room.node.online:
+            room.ahead += 1
+            room.blocked |= lease.state == "ready" and _allowed(shard, live)
+            continue
+        room.take(shard, gpus)
+        live[shard.job] += 1
+        result.clearances.append(Clearance(lease.code, tuple(g.uuid for g in gpus)))
+
+
+def _place(result: Plan, shard: ShardView, rooms: dict[str, _Room], live: dict[str, int]) -> None:
+    """Choose the node that fetches: one with idle compute now, tightest fit, else one ahead."""
+    if not _allowed(shard, live):
+        return
+    able = [r for r in rooms.values() if r.node.online and could_ever_run(r.node, shard)]
+    now = [(r, g) for r in able if not r.blocked and (g := r.fitting(shard)) is not None]
+    now = [(r, g) for r, g in now if r.disk >= shard.disk_bytes]
+    if now:
+        room, gpus = min(now, key=lambda rg: (len(rg[0].idle) - shard.gpus, rg[0].node.code))
+        room.take(shard, gpus)
+        live[shard.job] += 1
+    else:
+        later = [r for r in able if r.disk >= shard.disk_bytes and r.may_place_ahead(shard)]
+        if not later:
+            return
+        room = min(later, key=lambda r: (r.ahead, r.node.code))
+        room.ahead += 1
+    room.disk -= shard.disk_bytes
+    result.placements.append(Placement(shard.id, room.node.code))
+
+
+def _explain(
+    result: Plan, now: datetime, shard: ShardView, rooms: dict[str, _Room], place: _Place
+) -> None:
+    """Say why a shard has no compute yet, in numbers, and when declared ends would let it start."""
+    online = [r for r in rooms.values() if r.node.online]
+    able = [place.room] if place.room else [r for r in online if could_ever_run(r.node, shard)]
+    start, node = _earliest(now, shard, able)
+    cause, sentence = _cause(shard, online, able, place, start)
+    result.reasons.append(Reason(shard.id, cause, sentence, start))
+    if node:
+        result.reservations.append(Reservation(shard.id, node, start))
+
+
+def _cause(
+    shard: ShardView,
+    online: Sequence[_Room],
+    able: Sequence[_Room],
+    place: _Place,
+    start: datetime | None,
+) -> tuple[str, str]:
+    """The first of: fetching, no node, no fit, job's own limit, disk, compute."""
+    if place.fetching:
+        return "fetching", "Its data is on its way to a node; no compute is held."
+    if not online:
+        return "no_node", "No node is online."
+    if not able:
+        return "no_fit", "No node that is online has what one piece needs."
+    if shard.parallel is not None and shard.holding >= shard.parallel:
+        return "parallel", f"At most {shard.parallel} pieces of this job hold compute at once."
+    most_disk = max(r.disk for r in able)
+    if place.room is None and most_disk < shard.disk_bytes:
+        return "no_disk", (
+            f"Needs {_gb(shard.disk_bytes)} of disk on a node; the most free is {_gb(most_disk)}."
+        )
+    return "waits_for_compute", _compute_sentence(shard, able, start)
+
+
+def _compute_sentence(shard: ShardView, rooms: Sequence[_Room], start: datetime | None) -> str:
+    until = f" until {start:%H:%M} UTC" if start else ""
+    if shard.gpus == 0:
+        cpus, memory = max(r.cpus for r in rooms), max(r.memory for r in rooms)
+        return (
+            f"Needs {shard.cpus} CPUs and {_gb(shard.memory_bytes)} of memory on one node; "
+            f"the most free is {cpus} and {_gb(memory)}{until}."
+        )
+    most = max(sum(1 for g in r.idle if _suits(g, shard)) for r in rooms)
+    noun = "GPU" if shard.gpus == 1 else "GPUs"
+    return f"Needs {shard.gpus} {noun} on one node; the largest has {most} free{until}."
+
+
+def _earliest(
+    now: datetime, shard: ShardView, rooms: Sequence[_Room]
+) -> tuple[datetime | None, str]:
+    """When declared ends of what runs would free enough GPUs, on the node where that is first."""
+    best: tuple[datetime | None, str] = (None, "")
+    for room in rooms:
+        ends = {lease.code: lease.ends_at for lease in room.node.leases}
+        free = sum(1 for g in room.idle if _suits(g, shard))
+        times = sorted(
+            end
+            for g in room.node.gpus
+            if _suits(g, shard) and g.holder and (end := ends.get(g.holder)) is not None
+        )
+        missing = shard.gpus - free
+        if missing > len(times):
+            continue
+        at = now if missing <= 0 else max(now, times[missing - 1])
+        if best[0] is None or at < best[0]:
+            best = (at, room.node.code)
+    return best
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

@@ -1,0 +1,270 @@
+"""One poll of an agent: take its facts, bring its leases along, answer what it should have.
+
+The answer is the whole truth about the node's leases, so nothing depends on an earlier message.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from nodes import fleet
+from nodes.leases import declare_forgotten
+from nodes.models import Gpu, Lease, LeaseGpu, Node
+from nodes.report import Report
+from nodes.reports import apply_report
+from nodes.states import BEFORE_GRANT, HOLDING, METERED, TERMINAL, LeaseState, NodeState
+from portal.base.clock import db_now
+from portal.base.errors import Conflict, DomainError
+from portal.base.moves import move
+
+log = structlog.get_logger(__name__)
+
+SECOND_AGENT_AFTER = timedelta(seconds=15)
+REMEMBERED_INSTANCES = 20
+
+
+class SecondAgent(Conflict):
+    """Another agent process speaks for this node."""
+
+    code = "second_agent"
+
+
+def take_poll(*, node: Node, body: dict) -> dict:
+    """Apply a poll that its schema has accepted; returns the answer's JSON.
+
+    Raises SecondAgent when a newer agent process has taken over, or another machine uses the same
+    credential while the first one is alive.
+    """
+    with transaction.atomic():
+        at = db_now()
+        _claim(node, body, at)
+        _take_facts(node, body, at)
+        _take_gpus(node, body["facts"]["gpus"])
+        _come_online(node, at)
+    reported = {item["lease"]: item for item in body["leases"]}
+    answers = [_one_lease(node, item) for item in reported.values()]
+    answers += _unreported(node, set(reported))
+    with transaction.atomic():
+        _free_what_is_gone(node, set(reported), db_now())
+        fleet.settle_drain(node=node, at=db_now())
+    return {
+        "epoch": fleet.installation().epoch,
+        "next_poll_ms": int(settings.AGENT_POLL.total_seconds() * 1000),
+        "leases": answers,
+    }
+
+
+def _claim(node: Node, body: dict, at: datetime) -> None:
+    """One live agent per node: a restarted one takes over at once, a copied one is refused."""
+    instance, boot = body["instance"], body["boot"]
+    if node.instance == instance:
+        return
+    superseded = node.facts.get("superseded", [])
+    seen = node.last_seen_at
+    elsewhere = node.boot not in ("", boot) and seen and at - seen < SECOND_AGENT_AFTER
+    if instance in superseded or (node.instance and elsewhere):
+        raise SecondAgent("Another agent process speaks for this node.")
+    if node.instance:
+        superseded = [*superseded, node.instance][-REMEMBERED_INSTANCES:]
+    node.facts["superseded"] = superseded
+    node.note("agent_started", at=at, actor=f"node {node.name}", detail={"boot": boot})
+
+
+def _take_facts(node: Node, body: dict, at: datetime) -> None:
+    facts = dict(body["facts"])
+    gpus = facts.pop("gpus")
+    facts["superseded"] = node.facts.get("superseded", [])
+    node.instance, node.boot = body["instance"], body["boot"]
+    node.agent_version = body.get("agent_version", "")
+    node.last_seen_at, node.facts = at, facts
+    node.isolation = facts["isolation"]
+    node.simulated = any(gpu.get("simulated") for gpu in gpus)
+    node.cpus, node.memory_bytes = facts["cpus"], facts["memory_bytes"]
+    node.disk_bytes = facts["disk_bytes"]
+    node.save(
+        update_fields=[
+            "instance",
+            "boot",
+            "agent_version",
+            "last_seen_at",
+            "facts",
+            "isolation",
+            "simulated",
+            "cpus",
+            "memory_bytes",
+            "disk_bytes",
+        ]
+    )
+
+
+def _take_gpus(node: Node, reported: list[dict]) -> None:
+    present = set()
+    for item in reported:
+        held = Gpu.objects.filter(uuid=item["uuid"]).exclude(node=node).first()
+        if held is not None and held.node.state not in (NodeState.RETIRED, NodeState.OFFLINE):
+            log.warning("gpu_claimed_twice", gpu=item["uuid"], node=node.name)
+            continue
+        processes = item.get("processes") or []
+        usable = item["usable"] and not processes
+        reason = item.get("reason", "") or _outside(processes)
+        values = {
+            "node": node,
+            "index": item["index"],
+            "model": item["model"],
+            "memory_bytes": item["memory_bytes"],
+            "simulated": item.get("simulated", False),
+            "usable": usable,
+            "present": True,
+        }
+        gpu, made = Gpu.objects.get_or_create(
+            uuid=item["uuid"], defaults=values | {"reason": reason}
+        )
+        if not made:
+            if not gpu.quarantined:
+                values["reason"] = reason
+            Gpu.objects.filter(pk=gpu.pk).update(**values)
+        present.add(item["uuid"])
+    node.gpus.exclude(uuid__in=present).update(
+        present=False, usable=False, reason="No longer reported by the node."
+    )
+
+
+def _outside(processes: list[dict]) -> str:
+    """A process of no lease makes a GPU unusable for new leases; nothing is quarantined."""
+    if not processes:
+        return ""
+    first = processes[0]
+    since = (first.get("since_ms") or 0) // 60000
+    return (
+        f"In use outside the portal by {first.get('user', 'somebody')} "
+        f"(process {first.get('pid', '?')}, for {since} min)."
+    )
+
+
+def _come_online(node: Node, at: datetime) -> None:
+    if node.state in (NodeState.PENDING, NodeState.OFFLINE):
+        move(node, NodeState.ONLINE, "online", at=at, actor=f"node {node.name}")
+
+
+def report_of(item: dict) -> Report:
+    """The typed report in one lease item of a poll."""
+    ended = item.get("exit") or {}
+    fault = item.get("fault") or {}
+    problem = item.get("output_problem") or {}
+    code = ended.get("code")
+    if code is None and ended.get("signal"):
+        code = 128 + ended["signal"]
+    return Report(
+        phase=item["phase"],
+        ages=item.get("ages") or {},
+        fetched_files=item.get("fetched_files", 0),
+        fetched_bytes=item.get("fetched_bytes", 0),
+        exit_code=code,
+        exit_reason=ended.get("reason", ""),
+        fault=fault.get("code", ""),
+        fault_detail=fault.get("detail", "")[:500],
+        output=item.get("output", "none"),
+        output_problem=problem.get("code", ""),
+        output_detail=problem.get("detail", ""),
+        evidence=item.get("evidence") or {},
+    )
+
+
+def _one_lease(node: Node, item: dict) -> dict:
+    """Apply one lease's report in a transaction of its own; one bad lease stops no other."""
+    lease = (
+        Lease.objects.select_related("node", "shard__job__output")
+        .filter(code=item["lease"], node=node)
+        .first()
+    )
+    if lease is None:
+        log.warning("unknown_lease", node=node.name, lease=item["lease"])
+        return {"lease": item["lease"], "token": item["token"], "wanted": "keep", "gpus": []}
+    if lease.token != item["token"]:
+        return {"lease": item["lease"], "token": item["token"], "wanted": "drop", "gpus": []}
+    with structlog.contextvars.bound_contextvars(lease=lease.code, job=lease.shard.job.code):
+        try:
+            with transaction.atomic():
+                apply_report(lease=lease, report=report_of(item), at=db_now())
+        except DomainError as error:
+            log.warning("report_refused", why=str(error))
+            lease.refresh_from_db()
+    return answer_for(lease, item["phase"])
+
+
+def answer_for(lease: Lease, phase: str) -> dict:
+    """What the agent should do with a lease that it reported in `phase`."""
+    lease.refresh_from_db()
+    wanted, reason = _wanted(lease, phase)
+    uuids: list[str] = []
+    if wanted == "run":
+        uuids = [row.gpu.uuid for row in lease.gpus.select_related("gpu").order_by("gpu__index")]
+    return {
+        "lease": lease.code,
+        "token": lease.token,
+        "wanted": wanted,
+        "gpus": uuids,
+        "reason": reason,
+    }
+
+
+def _wanted(lease: Lease, phase: str) -> tuple[str, str]:
+    state = lease.state
+    if state in (LeaseState.VOID, LeaseState.LOST):
+        return "drop", lease.reason
+    if state == LeaseState.RELEASED:
+        return ("release", "") if _undelivered(lease) else ("forget", "")
+    if lease.shard.job.cancel_asked_at is not None and state != LeaseState.RELEASING:
+        return "stop", "cancelled"
+    if state in BEFORE_GRANT:
+        return "fetch", ""
+    if state == LeaseState.GRANTED:
+        late = db_now() - lease.granted_at > settings.GRANT_LIMIT  # type: ignore[operator]
+        return ("stop", "not_acknowledged") if late and phase == "ready" else ("run", "")
+    if state == LeaseState.RETURNING and lease.returning_at is not None:
+        over = db_now() - lease.returning_at > lease.output_window
+        return ("release", "output_window") if over else ("run", "")
+    return ("release", "") if state == LeaseState.RELEASING else ("run", "")
+
+
+def _undelivered(lease: Lease) -> bool:
+    waits = lease.output_state in ("pending", "delivering", "sealed")
+    return waits and lease.output_verified_at is None
+
+
+def _unreported(node: Node, reported: set[str]) -> list[dict]:
+    """Leases that the agent should have and did not list."""
+    missing = (
+        Lease.objects.live()
+        .filter(node=node)
+        .exclude(code__in=reported)
+        .select_related("node", "shard__job__output")
+    )
+    answers = []
+    for lease in missing:
+        if lease.state in METERED:
+            with transaction.atomic():
+                declare_forgotten(lease=lease, at=db_now())
+        elif lease.shard.job.cancel_asked_at is None:
+            answers.append(
+                {"lease": lease.code, "token": lease.token, "wanted": "fetch", "gpus": []}
+            )
+        elif lease.state in HOLDING:
+            with transaction.atomic():
+                declare_forgotten(lease=lease, at=db_now())
+    return answers
+
+
+def _free_what_is_gone(node: Node, reported: set[str], at: datetime) -> None:
+    """An ended lease that the node no longer lists has no process and no folder there any more.
+
+    GPUs that were found busy stay held until an operator ends their quarantine.
+    """
+    rows = LeaseGpu.objects.filter(
+        Q(lease__state__in=TERMINAL), lease__node=node, until=None, gpu__quarantined=False
+    ).exclude(lease__code__in=reported)
+    for row in rows:
+        LeaseGpu.objects.filter(pk=row.pk, until=None).update(until=max(at, row.since))

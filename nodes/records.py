@@ -1,0 +1,115 @@
+"""The record of a finished job: slices of held time, digests, GPU ids; signed, written once."""
+
+import json
+from datetime import datetime
+
+from jobs.models import Job, JobRecord
+from nodes.models import Lease, LedgerRow
+from portal.base.crypto import sign_record
+from staging.models import Dataset
+
+
+def canonical(body: dict) -> bytes:
+    """The bytes that the signature covers: JSON with sorted keys and no spaces, UTF-8."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def write_record(*, job: Job, at: datetime) -> JobRecord:
+    """Sign and keep what the job left. One record per job."""
+    body = record_body(job)
+    return JobRecord.objects.create(
+        job=job, body=body, signature=sign_record(canonical(body)), created_at=at
+    )
+
+
+def record_body(job: Job) -> dict:
+    rows = list(
+        LedgerRow.objects.filter(lease__shard__job=job).select_related(
+            "lease__node", "lease__shard"
+        )
+    )
+    return {
+        "job": job.code,
+        "team": job.team.name,
+        "name": job.name,
+        "outcome": job.outcome,
+        "reason": job.reason,
+        "submitted_at": _time(job.submitted_at),
+        "staged_at": _time(job.queued_at),
+        "ended_at": _time(job.ended_at),
+        "shards": [_shard(shard, rows) for shard in job.shards.order_by("-kind", "index")],
+        "inputs": [
+            _dataset(i.dataset) | {"files": i.file_count, "bytes": i.byte_count, "mount": i.mount}
+            for i in job.inputs.select_related("dataset")
+        ],
+        "output": _output(job),
+        "held_ms": sum(row.held_ms for row in rows),
+        "gpu_ms": sum(row.held_ms * row.gpus for row in rows),
+        "counted_ms": sum(row.counted_ms for row in rows),
+        "counted_gpu_ms": sum(row.counted_ms * row.gpus for row in rows),
+    }
+
+
+def _shard(shard, rows: list[LedgerRow]) -> dict:
+    return {
+        "index": shard.index,
+        "kind": shard.kind,
+        "outcome": shard.outcome,
+        "reason": shard.reason,
+        "exit_code": shard.exit_code,
+        "input_files": shard.input_files,
+        "input_bytes": shard.input_bytes,
+        "output_files": shard.output_files,
+        "output_bytes": shard.output_bytes,
+        "leases": [_lease(row) for row in rows if row.lease.shard_id == shard.pk],
+    }
+
+
+def _lease(row: LedgerRow) -> dict:
+    lease: Lease = row.lease
+    return {
+        "lease": lease.code,
+        "number": lease.number,
+        "node": lease.node.name,
+        "isolation": lease.node.isolation,
+        "simulated": lease.node.simulated,
+        "gpus": [held.gpu.uuid for held in lease.gpus.select_related("gpu")],
+        "reason": lease.reason,
+        "ready_at": _time(lease.ready_at),
+        "granted_at": _time(lease.granted_at),
+        "allocated_at": _time(lease.allocated_at),
+        "released_at": _time(lease.released_at),
+        "launch_ms": row.launch_ms,
+        "run_ms": row.run_ms,
+        "output_ms": row.output_ms,
+        "release_ms": row.release_ms,
+        "held_ms": row.held_ms,
+        "counted_ms": row.counted_ms,
+        "uncounted_reason": row.uncounted_reason,
+        "evidence": lease.evidence,
+    }
+
+
+def _dataset(dataset: Dataset) -> dict:
+    return {
+        "dataset": dataset.code,
+        "name": dataset.name,
+        "manifest_digest": dataset.manifest_digest,
+    }
+
+
+def _output(job: Job) -> dict | None:
+    """What came back. Its manifest digest is on the dataset once that is staged."""
+    if job.output is None:
+        return None
+    returned = list(job.shards.values_list("output_files", "output_bytes"))
+    return _dataset(job.output) | {
+        "files": sum(files for files, _ in returned),
+        "bytes": sum(count for _, count in returned),
+        "partial": job.outcome != "succeeded",
+        "verified": all(s.outcome == "succeeded" for s in job.shards.all()),
+    }
+
+
+def _time(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="milliseconds") if at else None

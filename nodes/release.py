@@ -1,0 +1,93 @@
+"""The end of a lease: released on evidence, with its ledger row, and what it had is given back."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from nodes import fleet, meter, results
+from nodes.models import Gpu, Lease, LeaseGpu, LedgerRow, Node
+from nodes.report import Report
+from nodes.states import LeaseState, NodeState
+from portal.base.moves import move
+
+
+def release(*, lease: Lease, report: Report, released_at: datetime, at: datetime) -> None:
+    """releasing -> released on the node's evidence; the ledger row and the shard follow."""
+    with transaction.atomic():
+        move(
+            lease,
+            LeaseState.RELEASED,
+            "released",
+            at=at,
+            actor=lease.actor,
+            detail=report.evidence,
+            changes={
+                "released_at": released_at,
+                "ended_at": at,
+                "evidence": report.evidence,
+                "output_state": report.output,
+            },
+        )
+        give_back(lease)
+        quarantined = _judge_evidence(lease, report.evidence, at)
+        write_ledger(lease=lease, at=at)
+        results.settle_shard(lease=lease, report=report, at=at, quarantined=quarantined)
+
+
+def _judge_evidence(lease: Lease, evidence: dict, at: datetime) -> bool:
+    """Free what was proved free; quarantine only what failed. True where the node was."""
+    left = [what for what in ("processes", "scratch") if evidence.get(what) == "left"]
+    free_gpus(lease, at, evidence)
+    if not left:
+        return False
+    node = Node.objects.get(pk=lease.node_id)
+    reason = f"Lease {lease.code}: {' and '.join(left)} could not be removed."
+    if node.state != NodeState.RETIRED:
+        fleet.quarantine(node=node, actor="system", reason=reason, at=at)
+    return True
+
+
+def free_gpus(lease: Lease, at: datetime, evidence: dict) -> None:
+    """Close the holds of GPUs that were found clear; a busy one is quarantined and stays held."""
+    found = evidence.get("gpus") or {}
+    for row in lease.gpus.filter(until=None).select_related("gpu"):
+        if found.get(row.gpu.uuid) == "busy":
+            Gpu.objects.filter(pk=row.gpu_id).update(
+                quarantined=True, reason=f"A process of lease {lease.code} is still on it."
+            )
+        else:
+            LeaseGpu.objects.filter(pk=row.pk, until=None).update(until=max(at, row.since))
+
+
+def give_back(lease: Lease) -> None:
+    """Return disk, and CPUs and memory where they were taken, to the node."""
+    granted = lease.granted_at is not None
+    Node.objects.filter(pk=lease.node_id).update(
+        reserved_disk_bytes=F("reserved_disk_bytes") - lease.disk_bytes,
+        reserved_cpus=F("reserved_cpus") - (lease.cpus if granted else 0),
+        reserved_memory_bytes=F("reserved_memory_bytes") - (lease.memory_bytes if granted else 0),
+        version=F("version") + 1,
+    )
+
+
+def write_ledger(*, lease: Lease, at: datetime) -> LedgerRow | None:
+    """The one ledger row of a lease that was ever allocated."""
+    if lease.allocated_at is None:
+        return None
+    held = meter.slices(lease, at)
+    charged, reason = meter.counted(lease, at)
+    return LedgerRow.objects.create(
+        lease=lease,
+        gpus=lease.gpu_count,
+        allocated_at=lease.allocated_at,
+        ended_at=meter.held_until(lease, at),
+        launch_ms=held.launch_ms,
+        run_ms=held.run_ms,
+        output_ms=held.output_ms,
+        release_ms=held.release_ms,
+        held_ms=held.held_ms,
+        counted_ms=charged,
+        uncounted_reason=reason,
+        created_at=at,
+    )

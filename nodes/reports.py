@@ -1,0 +1,167 @@
+"""An agent's report of a lease, and the moves that it makes.
+
+Reports are level-triggered: `apply_report` brings a lease to where its node says it is, however
+many messages were lost or repeated. A lease in a terminal state is a sink.
+"""
+
+from datetime import datetime
+
+import structlog
+from django.db.models import F
+
+from jobs import services as jobs
+from jobs.models import MAX_ATTEMPTS, Shard
+from jobs.states import Outcome, Reason, ShardState
+from nodes.leases import grant, void
+from nodes.models import Lease
+from nodes.release import free_gpus, release
+from nodes.report import FAULTS, PHASES, Report
+from nodes.results import end_by_work, problem_of
+from nodes.states import BEFORE_GRANT, METERED, TERMINAL, LeaseReason, LeaseState
+from portal.base.clock import at_age
+from portal.base.moves import move
+
+log = structlog.get_logger(__name__)
+
+
+def apply_report(*, lease: Lease, report: Report, at: datetime) -> None:
+    """Bring the lease to where its node says it is. Each step is dated within what is possible."""
+    if lease.state in TERMINAL:
+        _late(lease, report, at)
+        return
+    _note_progress(lease, report, at)
+    if lease.state in BEFORE_GRANT:
+        _before_grant(lease, report, at)
+    if lease.state == LeaseState.GRANTED:
+        _acknowledge(lease, report, at)
+    if lease.state in METERED:
+        _follow(lease, report, at)
+
+
+def _note_progress(lease: Lease, report: Report, at: datetime) -> None:
+    changes = {
+        "last_report_at": at,
+        "fetched_files": report.fetched_files,
+        "fetched_bytes": report.fetched_bytes,
+        "output_state": report.output,
+    }
+    Lease.objects.filter(pk=lease.pk).update(**changes)
+    for name, value in changes.items():
+        setattr(lease, name, value)
+
+
+def _before_grant(lease: Lease, report: Report, at: datetime) -> None:
+    if report.fault:
+        reason = FAULTS[report.fault]
+        void(lease=lease, reason=reason, at=at, detail=report.fault_detail)
+        _count_fetch_fault(lease, at)
+        return
+    if lease.state == LeaseState.PLACED and report.phase == "ready":
+        ready_at = at_age(at, report.ages.get("ready") or 0, lease.placed_at)
+        actor = lease.actor
+        move(lease, LeaseState.READY, "ready", at=at, actor=actor, changes={"ready_at": ready_at})
+    if lease.state == LeaseState.READY and report.phase == "ready":
+        grant(lease=lease, at=at)
+
+
+def _count_fetch_fault(lease: Lease, at: datetime) -> None:
+    """A node that cannot fetch is a fault of the node: three of them end the shard."""
+    shard = Shard.objects.select_related("job").get(pk=lease.shard_id)
+    if shard.state != ShardState.QUEUED:
+        return
+    Shard.objects.filter(pk=shard.pk).update(faults=F("faults") + 1)
+    if shard.faults + 1 >= MAX_ATTEMPTS:
+        jobs.end_shard(
+            shard=shard,
+            outcome=Outcome.FAILED,
+            reason=Reason.NODE_FAULT,
+            at=at,
+            detail=f"Last: {lease.get_reason_display()} {lease.detail}",
+        )
+
+
+def _acknowledge(lease: Lease, report: Report, at: datetime) -> None:
+    """granted -> allocated: the start of the meter. A grant that never began costs nothing."""
+    position = PHASES.index(report.phase)
+    if position >= PHASES.index("allocated") and report.reached("allocated"):
+        start = at_age(at, report.ages["allocated"] or 0, lease.granted_at or at)
+        move(
+            lease,
+            LeaseState.ALLOCATED,
+            "allocate",
+            at=at,
+            actor=lease.actor,
+            changes={"allocated_at": start},
+        )
+    elif report.phase == "released" or report.fault:
+        reason = FAULTS.get(report.fault, LeaseReason.NOT_ACKNOWLEDGED)
+        shard = lease.shard
+        void(lease=lease, reason=reason, at=at, detail=report.fault_detail)
+        free_gpus(lease, at, report.evidence)
+        jobs.requeue_shard(shard=shard, reason=reason, at=at, fault=bool(report.fault))
+
+
+STEPS = [
+    ("running", LeaseState.RUNNING, "run", "running_at", "allocated_at"),
+    ("returning", LeaseState.RETURNING, "return", "returning_at", "running_at"),
+    ("releasing", LeaseState.RELEASING, "release", "releasing_at", "returning_at"),
+]
+
+
+def _follow(lease: Lease, report: Report, at: datetime) -> None:
+    """Walk the metered steps that the report has reached, then the release."""
+    position = PHASES.index(report.phase)
+    for step, state, verb, column, _ in STEPS:
+        passed = position >= PHASES.index(step)
+        age = report.ages.get(step)
+        if not passed or age is None or getattr(lease, column) is not None:
+            continue
+        when = at_age(at, age, _latest_step(lease))
+        changes: dict[str, object] = {column: when}
+        if step != "running":
+            changes |= _how_it_ended(lease, report)
+        move(lease, state, verb, at=at, actor=lease.actor, changes=changes)
+    if report.phase in ("releasing", "released") and lease.state != LeaseState.RELEASING:
+        # After a reboot the ages are lost: the release begins when it is reported.
+        move(
+            lease,
+            LeaseState.RELEASING,
+            "release",
+            at=at,
+            actor=lease.actor,
+            changes={"releasing_at": at} | _how_it_ended(lease, report),
+        )
+    if report.phase == "released" and lease.state == LeaseState.RELEASING:
+        released = at_age(at, report.ages.get("released") or 0, _latest_step(lease))
+        release(lease=lease, report=report, released_at=released, at=at)
+
+
+def _latest_step(lease: Lease) -> datetime:
+    steps = (lease.allocated_at, lease.running_at, lease.returning_at, lease.releasing_at)
+    return max(s for s in steps if s is not None)
+
+
+def _how_it_ended(lease: Lease, report: Report) -> dict[str, object]:
+    if lease.reason:
+        return {}
+    if report.fault:
+        return {"reason": FAULTS[report.fault], "detail": report.fault_detail[:500]}
+    reasons = {"time_limit": LeaseReason.TIME_LIMIT, "cancelled": LeaseReason.CANCELLED}
+    return {
+        "reason": reasons.get(report.exit_reason, LeaseReason.EXITED),
+        "exit_code": report.exit_code,
+        "work_reason": report.exit_reason,
+    }
+
+
+def _late(lease: Lease, report: Report, at: datetime) -> None:
+    """A message about a lease that has ended. Only a sealed output's fate is still news."""
+    log.info("late_report", lease=lease.code, state=lease.state, phase=report.phase)
+    if lease.state != LeaseState.RELEASED:
+        return
+    Lease.objects.filter(pk=lease.pk).update(last_report_at=at, output_state=report.output)
+    shard = Shard.objects.get(pk=lease.shard_id)
+    refused = report.output in ("refused", "discarded")
+    if refused and shard.state == ShardState.DELIVERING and lease.output_verified_at is None:
+        problem = problem_of(report) or {"output_problem": "output_refused"}
+        end_by_work(lease=lease, problem=problem, at=at)

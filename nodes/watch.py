@@ -1,0 +1,99 @@
+"""What time alone decides: silence, nodes that left before the start, releases without evidence."""
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from jobs.states import ShardState
+from nodes import fleet, leases
+from nodes.models import Installation, Lease, Node
+from nodes.release import release
+from nodes.report import Report
+from nodes.states import BEFORE_GRANT, HOLDING, METERED, LeaseReason, LeaseState, NodeState
+from portal.base.clock import db_now
+from portal.base.errors import DomainError
+from portal.base.moves import move
+
+log = structlog.get_logger(__name__)
+
+OFFLINE_AFTER = timedelta(seconds=30)
+PORTAL_GAP = timedelta(seconds=60)  # no look for so long means that the portal itself was away
+RELEASE_LIMIT = timedelta(minutes=5)  # for a node in contact to prove that all is removed
+
+
+def watch() -> None:
+    """One look. May run twice, and at the same time."""
+    now = db_now()
+    since = _silence_counts_from(now)
+    _mark_offline(now, since)
+    for lease in _withdrawn():
+        _try(_void, lease)
+    for lease in Lease.objects.filter(state__in=HOLDING).select_related("node", "shard__job"):
+        last = max(lease.node.last_seen_at or since, since)
+        if now - last > settings.SILENCE_LIMIT:
+            _try(_lose, lease)
+    for lease in Lease.objects.filter(
+        state=LeaseState.RELEASING, releasing_at__lt=now - RELEASE_LIMIT
+    ).select_related("node", "shard__job"):
+        _try(_release_without_evidence, lease)
+
+
+def _silence_counts_from(now: datetime) -> datetime:
+    """The portal's own down time is nobody's silence."""
+    row = fleet.installation()
+    away = row.watched_at is None or now - row.watched_at > PORTAL_GAP
+    since = now if away or row.up_since is None else row.up_since
+    Installation.objects.filter(pk=row.pk).update(watched_at=now, up_since=since)
+    return since
+
+
+def _mark_offline(now: datetime, since: datetime) -> None:
+    for node in Node.objects.filter(state=NodeState.ONLINE):
+        if now - max(node.last_seen_at or since, since) > OFFLINE_AFTER:
+            _try(_offline, node)
+
+
+def _offline(node: Node) -> None:
+    move(node, NodeState.OFFLINE, "offline", at=db_now(), actor="system")
+
+
+def _withdrawn() -> list[Lease]:
+    """Leases without compute whose node left, or whose shard no longer waits."""
+    gone = Q(shard__state=ShardState.ENDED) | ~Q(node__state=NodeState.ONLINE)
+    return list(
+        Lease.objects.filter(gone, state__in=BEFORE_GRANT).select_related("node", "shard__job")
+    )
+
+
+def _void(lease: Lease) -> None:
+    ended = lease.shard.state == ShardState.ENDED
+    reason = LeaseReason.CANCELLED if ended else LeaseReason.NODE_LEFT
+    leases.void(lease=lease, reason=reason, at=db_now())
+
+
+def _lose(lease: Lease) -> None:
+    leases.lose(lease=lease, at=db_now())
+
+
+def _release_without_evidence(lease: Lease) -> None:
+    """A node in contact that cannot remove what is left: stop the meter, take the node off."""
+    with transaction.atomic():
+        at = db_now()
+        report = Report(
+            phase="released",
+            ages={},
+            output=lease.output_state,
+            evidence={"processes": "left", "scratch": "left", "gpus": {}},
+        )
+        if lease.state in METERED:
+            release(lease=lease, report=report, released_at=at, at=at)
+
+
+def _try(act, row: Lease | Node) -> None:
+    try:
+        act(row)
+    except DomainError as error:
+        log.info("watch_outdated", act=act.__name__, why=str(error))

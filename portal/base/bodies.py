@@ -1,0 +1,75 @@
+"""Reading JSON bodies of programs: everything that is not what it should be is a clear 4xx."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from django.http import HttpRequest
+from jsonschema import Draft202012Validator
+
+from portal.base.errors import DomainError, TooLarge
+
+
+class BadBody(DomainError):
+    """The body is not the JSON that this address takes; the sentence says where and why."""
+
+    code = "bad_request"
+
+
+def _no_constants(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _clean(value: object) -> bool:
+    """Whether every string can be stored: no NUL, no lone surrogate."""
+    if isinstance(value, str):
+        return _storable(value)
+    if isinstance(value, dict):
+        return all(_clean(k) and _clean(v) for k, v in value.items())
+    if isinstance(value, list):
+        return all(_clean(item) for item in value)
+    return True
+
+
+def _storable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
+
+
+def read_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> dict[str, Any]:
+    """The request's JSON object. Raises BadBody or TooLarge."""
+    length = request.headers.get("Content-Length", "0")
+    if not length.isascii() or not length.isdigit():
+        raise BadBody("Content-Length must be a number.")
+    if int(length) > most_bytes:
+        raise TooLarge(f"The body may have at most {most_bytes} bytes.")
+    try:
+        body = json.loads(request.body, parse_constant=_no_constants)
+    except (ValueError, RecursionError) as error:
+        raise BadBody(f"The body is not JSON: {str(error)[:200]}.") from error
+    if not isinstance(body, dict):
+        raise BadBody("The body must be a JSON object.")
+    if not _clean(body):
+        raise BadBody("A text in the body holds a NUL or is not valid Unicode.")
+    return body
+
+
+@cache
+def _validator(path: Path) -> Draft202012Validator:
+    schema = json.loads(path.read_text())
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def checked_json(request: HttpRequest, schema: Path, *, most_bytes: int = 4 * 2**20) -> dict:
+    """`read_json`, then the JSON schema in the file `schema`."""
+    body = read_json(request, most_bytes=most_bytes)
+    error = next(iter(_validator(schema).iter_errors(body)), None)
+    if error is not None:
+        where = "/".join(str(part) for part in error.absolute_path) or "the body"
+        raise BadBody(f"{where}: {error.message[:300]}")
+    return body

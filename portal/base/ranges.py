@@ -1,0 +1,33 @@
+"""One byte range of a request (RFC 9110, section 14): what a client may resume with."""
+
+import re
+
+from portal.base.errors import DomainError
+
+_ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
+
+class RangeNotSatisfiable(DomainError):
+    """The range lies outside the file."""
+
+    code = "range_not_satisfiable"
+    status = 416
+
+
+def byte_range(header: str, size: int) -> tuple[int, int] | None:
+    """[start, stop) of a Range header over `size` bytes; None where the whole is to be sent.
+
+    Several ranges or another unit are ignored, as the RFC allows. Raises RangeNotSatisfiable.
+    """
+    match = _ONE_RANGE.fullmatch(header.strip())
+    if match is None or match.group(1) == match.group(2) == "":
+        return None
+    first, last = match.groups()
+    if first == "":
+        start, stop = max(0, size - int(last)), size
+    else:
+        start = int(first)
+        stop = min(size, int(last) + 1) if last else size
+    if start >= size or start >= stop:
+        raise RangeNotSatisfiable(f"The file has {size} bytes.", size=size)
+    return start, stop

@@ -1,0 +1,161 @@
+"""A model of an agent's state for tests of the portal's side: it polls for real, runs nothing.
+
+Used where every order of events is tried; the real agent is tested in tests/agent and tests/demo.
+"""
+
+from dataclasses import dataclass, field
+
+from nodes import polls, results
+from nodes.models import Lease, Node
+from portal.base.clock import db_now
+
+GIB = 2**30
+NEXT = {
+    "fetching": "ready",
+    "allocated": "running",
+    "running": "returning",
+    "returning": "releasing",
+    "releasing": "released",
+}
+
+
+@dataclass
+class ModelLease:
+    code: str
+    token: str
+    phase: str = "fetching"
+    wanted: str = "fetch"
+    gpus: list[str] = field(default_factory=list)
+    exit: dict | None = None
+    fault: dict | None = None
+    output: str = "none"
+    problem: dict | None = None
+    evidence: dict | None = None
+    reached: set[str] = field(default_factory=set)
+
+    def item(self, age: int = 0) -> dict:
+        return {
+            "lease": self.code,
+            "token": self.token,
+            "phase": self.phase,
+            "ages": {step: age for step in sorted(self.reached)},
+            "exit": self.exit,
+            "fault": self.fault,
+            "output": self.output,
+            "output_problem": self.problem,
+            "evidence": self.evidence,
+        }
+
+    def go(self, phase: str) -> None:
+        self.phase = phase
+        self.reached.add(phase)
+
+
+class ModelAgent:
+    """Speaks for one node. `gpus` are reported as simulated."""
+
+    def __init__(self, node: Node, gpus: int, instance: str = "a" * 16) -> None:
+        self.node = node
+        self.gpus = gpus
+        self.instance = instance
+        self.boot = f"boot-{node.name}"
+        self.leases: dict[str, ModelLease] = {}
+
+    def body(self, age: int = 0) -> dict:
+        return {
+            "protocol": 1,
+            "agent_version": "test",
+            "instance": self.instance,
+            "boot": self.boot,
+            "facts": {
+                "cpus": 8,
+                "memory_bytes": 64 * GIB,
+                "disk_bytes": 400 * GIB,
+                "isolation": "bwrap",
+                "gpus": [
+                    {
+                        "uuid": f"GPU-{self.node.name}-{i}",
+                        "index": i,
+                        "model": "Simulated GPU",
+                        "memory_bytes": 24 * GIB,
+                        "usable": True,
+                        "simulated": True,
+                    }
+                    for i in range(self.gpus)
+                ],
+            },
+            "leases": [lease.item(age) for lease in self.leases.values()],
+        }
+
+    def poll(self, body: dict | None = None, heed: bool = True) -> dict:
+        """Send a poll; `heed=False` is an answer that never arrived."""
+        self.node.refresh_from_db()
+        answer = polls.take_poll(node=self.node, body=body or self.body())
+        if heed:
+            self.heed(answer)
+        return answer
+
+    def heed(self, answer: dict) -> None:
+        for item in answer["leases"]:
+            code, wanted = item["lease"], item["wanted"]
+            lease = self.leases.get(code)
+            if wanted in ("drop", "forget"):
+                self.leases.pop(code, None)
+            elif lease is None:
+                if wanted in ("fetch", "run"):
+                    self.leases[code] = ModelLease(code, item["token"])
+            elif lease.token == item["token"]:
+                lease.wanted = wanted
+                self._obey(lease, item)
+
+    def _obey(self, lease: ModelLease, item: dict) -> None:
+        if lease.wanted == "run" and lease.phase == "ready":
+            lease.gpus = item["gpus"]
+            lease.go("allocated")
+        elif lease.wanted == "stop" and lease.phase in ("allocated", "running", "returning"):
+            lease.exit = lease.exit or {"code": None, "signal": 15, "reason": "cancelled"}
+            lease.output = "discarded"
+            lease.go("releasing")
+        elif lease.wanted == "stop" and lease.phase == "ready":
+            lease.phase = "released"
+            lease.evidence = self.evidence(lease)
+        elif lease.wanted == "release" and lease.phase == "returning":
+            lease.output = "sealed"
+            lease.go("releasing")
+
+    def evidence(self, lease: ModelLease, processes: str = "none") -> dict:
+        return {
+            "processes": processes,
+            "gpus": dict.fromkeys(lease.gpus, "simulated"),
+            "scratch": "wiped",
+            "output": lease.output if lease.output != "pending" else "none",
+        }
+
+    def advance(self, lease: ModelLease, *, exit_code: int = 0) -> None:
+        """One step of the node's own: what happens there without the portal."""
+        if lease.phase not in NEXT:
+            return
+        following = NEXT[lease.phase]
+        if following == "returning":
+            lease.exit = lease.exit or {"code": exit_code, "signal": None, "reason": "exited"}
+            lease.output = "pending"
+        if following == "releasing" and lease.output == "pending":
+            self.deliver(lease)
+        if following == "released":
+            lease.evidence = self.evidence(lease)
+        lease.go(following)
+
+    def deliver(self, lease: ModelLease) -> None:
+        """The output arrives and is verified; here it is empty."""
+        row = Lease.objects.get(code=lease.code)
+        results.accept_output(lease=row, files=0, byte_count=0, at=db_now())
+        lease.output = "delivered"
+
+    def fail(self, lease: ModelLease, code: str = "supervisor_died") -> None:
+        """A fault of the node ends the lease there."""
+        if lease.phase in ("fetching", "ready"):
+            lease.fault = {"code": "fetch_failed", "detail": "test"}
+        elif lease.phase in ("allocated", "running"):
+            lease.fault = {"code": code, "detail": "test"}
+            lease.output = "discarded"
+            lease.go("releasing")

@@ -1,0 +1,245 @@
+"""Every order of events over job, shard and lease, with duplicates, losses and late messages."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from jobs import services as jobs
+from jobs.models import Job, JobRecord, Shard
+from nodes import fleet, scheduler, watch
+from nodes.models import Installation, Lease, LeaseGpu, LedgerRow, Node
+from nodes.states import HOLDING, METERED, TERMINAL
+from portal.base.clock import db_now
+from portal.base.errors import DomainError
+from portal.teams.models import Team
+from tests.factories import make_job, make_node
+from tests.nodes.agent_model import ModelAgent
+
+GPUS = {"n1": 2, "n2": 1}
+ORDER = [
+    "placed_at",
+    "ready_at",
+    "granted_at",
+    "allocated_at",
+    "running_at",
+    "returning_at",
+    "releasing_at",
+    "released_at",
+]
+
+
+class Portal(RuleBasedStateMachine):
+    """Two nodes, two jobs (one with a finish step), everything that can happen to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.atomic = transaction.atomic()
+        self.atomic.__enter__()
+        team = Team.objects.create(name="Machine")
+        self.jobs = [
+            make_job(team, shards=3, name="plain", parallel=2),
+            make_job(team, shards=2, name="with finish", finish_command="true", gpus=1),
+        ]
+        finished = self.jobs[1]
+        Shard.objects.create(job=finished, index=0, kind="finish", queued_at=db_now())
+        self.agents = {
+            name: ModelAgent(make_node(name, gpus=count, code=name), count)
+            for name, count in GPUS.items()
+        }
+        self.old: list[tuple[str, dict]] = []
+        self.outcomes: dict[int, str] = {}
+        self.ledger: dict[int, tuple] = {}
+        self.number = 0
+
+    def teardown(self) -> None:
+        try:
+            self._all_ends_well()
+        finally:
+            transaction.set_rollback(True)
+            self.atomic.__exit__(None, None, None)
+
+    # What can happen
+
+    @rule()
+    def scheduling_pass(self) -> None:
+        scheduler.run_pass()
+
+    @rule(rounds=st.integers(1, 5), exit_code=st.sampled_from([0, 0, 0, 3]))
+    def a_while_without_trouble(self, rounds: int, exit_code: int) -> None:
+        """Gets examples into the later states, where the other rules then happen."""
+        for _ in range(rounds):
+            scheduler.run_pass()
+            for agent in self.agents.values():
+                agent.poll()
+                for lease in list(agent.leases.values()):
+                    self._advance(agent, lease, exit_code)
+
+    @rule()
+    def look_at_time(self) -> None:
+        watch.watch()
+
+    @rule(name=st.sampled_from(sorted(GPUS)), age=st.sampled_from([0, 5, 10**7]))
+    def poll(self, name: str, age: int) -> None:
+        agent = self.agents[name]
+        body = agent.body(age)
+        self.old.append((name, body))
+        agent.poll(body)
+
+    @rule(name=st.sampled_from(sorted(GPUS)))
+    def poll_whose_answer_is_lost(self, name: str) -> None:
+        self.agents[name].poll(heed=False)
+
+    @rule(number=st.integers(0, 99))
+    def late_duplicate(self, number: int) -> None:
+        if self.old:
+            name, body = self.old[number % len(self.old)]
+            agent = self.agents[name]
+            agent.poll(body | {"instance": agent.instance}, heed=False)
+
+    @rule(name=st.sampled_from(sorted(GPUS)), exit_code=st.sampled_from([0, 0, 3]))
+    def work_goes_on(self, name: str, exit_code: int) -> None:
+        agent = self.agents[name]
+        for lease in list(agent.leases.values()):
+            self._advance(agent, lease, exit_code)
+
+    @rule(name=st.sampled_from(sorted(GPUS)), number=st.integers(0, 5))
+    def one_lease_goes_on(self, name: str, number: int) -> None:
+        leases = list(self.agents[name].leases.values())
+        if leases:
+            self._advance(self.agents[name], leases[number % len(leases)], 0)
+
+    @rule(name=st.sampled_from(sorted(GPUS)), number=st.integers(0, 5))
+    def node_fault(self, name: str, number: int) -> None:
+        leases = list(self.agents[name].leases.values())
+        if leases:
+            self.agents[name].fail(leases[number % len(leases)])
+
+    @rule(name=st.sampled_from(sorted(GPUS)))
+    def agent_restarts(self, name: str) -> None:
+        self.number += 1
+        self.agents[name].instance = f"{self.number:016x}"
+
+    @rule(name=st.sampled_from(sorted(GPUS)))
+    def machine_loses_its_disk(self, name: str) -> None:
+        self.agents[name].leases.clear()
+
+    @rule(name=st.sampled_from(sorted(GPUS)))
+    def node_falls_silent(self, name: str) -> None:
+        long_ago = db_now() - timedelta(hours=1)
+        Node.objects.filter(name=name).update(last_seen_at=long_ago)
+        Installation.objects.update(up_since=long_ago, watched_at=db_now())
+        watch.watch()
+
+    @rule(number=st.integers(0, 1), really=st.sampled_from([False, False, True]))
+    def cancel(self, number: int, really: bool) -> None:
+        if really:
+            self._try(lambda: jobs.cancel(job=self._fresh(self.jobs[number]), actor="owner"))
+
+    @rule(name=st.sampled_from(sorted(GPUS)), verb=st.sampled_from(["drain", "resume"]))
+    def operator(self, name: str, verb: str) -> None:
+        node = Node.objects.get(name=name)
+        self._try(lambda: getattr(fleet, verb)(node=node, actor="operator"))
+
+    # What must hold after each of them
+
+    @invariant()
+    def meter_is_derived_and_adds_up(self) -> None:
+        for lease in Lease.objects.all():
+            steps = [getattr(lease, name) for name in ORDER if getattr(lease, name)]
+            assert steps == sorted(steps)
+            assert (lease.ended_at is not None) == (lease.state in TERMINAL)
+        rows = {
+            row.lease_id: (row.held_ms, row.counted_ms, row.launch_ms, row.run_ms)
+            for row in LedgerRow.objects.all()
+        }
+        ended = Lease.objects.filter(state__in=TERMINAL, allocated_at__isnull=False)
+        assert set(rows) == set(ended.values_list("pk", flat=True))
+        assert all(rows[pk] == row for pk, row in self.ledger.items())  # append-only
+        self.ledger = rows
+
+    @invariant()
+    def compute_is_held_once(self) -> None:
+        open_holds = LeaseGpu.objects.filter(until=None)
+        gpus = list(open_holds.values_list("gpu", flat=True))
+        assert len(gpus) == len(set(gpus))
+        for lease in Lease.objects.filter(state__in=HOLDING):
+            assert lease.gpus.count() == lease.gpu_count
+            assert lease.shard.state == "active"
+        for lease in Lease.objects.exclude(state__in=HOLDING).filter(granted_at=None):
+            assert not lease.gpus.exists()
+        for node in Node.objects.all():
+            held = Lease.objects.filter(node=node, state__in=HOLDING)
+            live = Lease.objects.live().filter(node=node)
+            assert node.reserved_cpus == sum(held.values_list("cpus", flat=True))
+            assert node.reserved_disk_bytes == sum(live.values_list("disk_bytes", flat=True))
+
+    @invariant()
+    def ends_are_final_and_recorded_once(self) -> None:
+        for shard in Shard.objects.filter(state="ended"):
+            assert self.outcomes.setdefault(shard.pk, shard.outcome) == shard.outcome
+            assert not shard.leases.filter(state__in=HOLDING).exists()
+            if shard.outcome == "succeeded":
+                kept = shard.leases.get(code=shard.kept_lease)
+                assert kept.output_verified_at is not None
+                assert kept.exit_code == 0
+        for job in Job.objects.all():
+            done = not job.shards.exclude(state="ended").exists()
+            assert (job.state == "ended") == done
+            assert JobRecord.objects.filter(job=job).count() == int(done)
+            if job.parallel:
+                holding = Lease.objects.filter(shard__job=job, state__in=METERED)
+                assert holding.count() <= job.parallel
+
+    # Helpers
+
+    def _advance(self, agent: ModelAgent, lease, exit_code: int) -> None:
+        if lease.phase in ("returning", "releasing") and lease.output == "pending":
+            row = Lease.objects.get(code=lease.code)
+            if row.state in TERMINAL and row.state != "released":
+                return  # its token is fenced: the portal refuses the output
+        agent.advance(lease, exit_code=exit_code)
+
+    def _fresh(self, job: Job) -> Job:
+        return Job.objects.get(pk=job.pk)
+
+    def _try(self, act) -> None:
+        """What a person asks for may be refused, by a domain error and nothing else."""
+        with suppress(DomainError):
+            act()
+
+    def _all_ends_well(self) -> None:
+        """From wherever it got to, fair polling ends every job."""
+        for node in Node.objects.exclude(state="online"):
+            if node.state != "offline":
+                fleet.resume(node=node, actor="operator")
+        for _ in range(120):
+            if not Job.objects.exclude(state="ended").exists():
+                break
+            scheduler.run_pass()
+            for agent in self.agents.values():
+                agent.poll()
+                for lease in list(agent.leases.values()):
+                    self._advance(agent, lease, 0)
+                agent.poll()
+        self.ends_are_final_and_recorded_once()
+        self.meter_is_derived_and_adds_up()
+        assert not Job.objects.exclude(state="ended").exists()
+
+
+@pytest.mark.db
+@pytest.mark.django_db
+def test_every_order_of_events():
+    run_state_machine_as_test(
+        Portal,
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
