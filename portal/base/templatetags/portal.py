@@ -26,7 +26,7 @@ def duration(length: timedelta | int | None) -> str:
 
 
 @register.filter
-def length(value: timedelta | None) -> str:
+def in_words(value: timedelta | None) -> str:
     """A timedelta in its largest fitting unit: 3 min"""
     return "" if value is None else words.in_words(value)
 
