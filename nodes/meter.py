@@ -68,12 +68,12 @@ def slices(lease: Lease, at: datetime) -> Slices:
     """The lease's held time up to `at`; all zero before it was allocated."""
     if lease.allocated_at is None:
         return Slices()
-    end = held_until(lease, at)
-    marks = [end]
-    for step in (lease.releasing_at, lease.returning_at, lease.running_at, lease.allocated_at):
+    start = lease.allocated_at
+    marks = [max(start, held_until(lease, at))]
+    for step in (lease.releasing_at, lease.returning_at, lease.running_at):
         # A step that never came takes no time: the slice before it reaches to the next one.
-        marks.append(min(step or marks[-1], marks[-1]))
-    start, running, returning, releasing, end = reversed(marks)
+        marks.append(max(start, min(step or marks[-1], marks[-1])))
+    running, returning, releasing, end = reversed(marks)
     return Slices(
         milliseconds(running - start),
         milliseconds(returning - running),
