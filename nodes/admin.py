@@ -22,6 +22,7 @@ from nodes.states import HOLDING
 from portal.base.errors import DomainError
 from portal.base.site import OperatorAdmin, ReadOnlyInline
 from portal.base.words import in_bytes, in_hms, in_words
+from portal.teams.access import actor_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ ACTS = {
     "resume": Act(
         fleet.resume,
         "Resume",
-        "The node takes new leases again, at the next scheduling pass. This also ends a quarantine.",
+        "The node takes new leases from the next scheduling pass on. This also ends a quarantine.",
     ),
     "quarantine": Act(
         fleet.quarantine,
@@ -242,7 +243,7 @@ class NodeAdmin(OperatorAdmin):
     def save_model(self, request: HttpRequest, obj: Node, form, change: bool) -> None:
         """Only ever reached when adding: the form gives the name, the service makes the node."""
         made, token = fleet.create_node(
-            name=obj.name, simulated=obj.simulated, actor=request.user.email
+            name=obj.name, simulated=obj.simulated, actor=actor_of(request)
         )
         obj.pk = made.pk
         obj.refresh_from_db()
@@ -257,7 +258,7 @@ class NodeAdmin(OperatorAdmin):
         node = self._node(pk)
         if request.method == "POST":
             try:
-                token = fleet.new_enrolment_token(node=node, actor=request.user.email)
+                token = fleet.new_enrolment_token(node=node, actor=actor_of(request))
             except DomainError as error:
                 messages.error(request, str(error))
                 return redirect("admin:nodes_node_change", pk)
@@ -273,7 +274,7 @@ class NodeAdmin(OperatorAdmin):
         form = ActForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:
-                act.verb(node=node, actor=request.user.email, reason=form.cleaned_data["reason"])
+                act.verb(node=node, actor=actor_of(request), reason=form.cleaned_data["reason"])
                 messages.success(request, f"{act.button}: done for {node.name}.")
             except DomainError as error:
                 messages.error(request, str(error))

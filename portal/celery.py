@@ -2,7 +2,9 @@
 
 import os
 
+import structlog
 from celery import Celery
+from celery.signals import task_prerun
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 app = Celery("portal")
@@ -16,3 +18,12 @@ app.conf.beat_schedule = {
     "verify": {"task": "staging.tasks.verify", "schedule": 10.0, "options": {"expires": 10}},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},
 }
+
+
+@task_prerun.connect
+def name_task(task: object = None, task_id: str = "", **kwargs: object) -> None:
+    """Log lines of a task carry its name and id, and nothing of the task before it."""
+    if getattr(getattr(task, "request", None), "is_eager", False):
+        return  # it runs inside somebody's request, whose names stay
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(task=getattr(task, "name", ""), task_id=task_id)

@@ -81,3 +81,9 @@ def store_in_tmp(settings, tmp_path):
     # The manifest of hashed names exists only after collectstatic.
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings):
+    """Slow hashing is for attackers; every test makes accounts."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -22,6 +22,13 @@ def current_membership(request: HttpRequest) -> Membership | None:
     return next((m for m in rows if m.team.code == chosen), rows[0] if rows else None)
 
 
+def actor_of(request: HttpRequest) -> str:
+    """The address of the signed-in person, as event rows name an actor."""
+    if not request.user.is_authenticated:
+        raise Forbidden("Sign in first.")
+    return request.user.email
+
+
 def require_team(request: HttpRequest) -> Team:
     """The current team; a person of no team is told so."""
     if request.team is None:  # type: ignore[attr-defined]

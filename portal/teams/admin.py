@@ -2,15 +2,15 @@
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth.models import AnonymousUser
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from portal.base.errors import DomainError
 from portal.base.site import OperatorAdmin, ReadOnlyInline
 from portal.teams import accounts, mail, services
+from portal.teams.access import actor_of
 from portal.teams.models import Invitation, Membership, Team, TeamEvent, User
 from portal.teams.reset import mail_reset
 
@@ -37,7 +37,7 @@ class TeamForm(forms.ModelForm):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         for name in services.LIMITS:
-            self.fields[name].help_text = Team._meta.get_field(name).help_text
+            self.fields[name].help_text = getattr(Team, name).field.help_text
         if self.instance.pk is None:
             self.fields["invite_admin"].required = True
             self.fields["invite_admin"].label = "First admin's address"
@@ -90,14 +90,14 @@ class TeamAdmin(OperatorAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
 
-    def has_change_permission(self, request: HttpRequest, obj: Team | None = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.has_view_permission(request)
 
     def get_inlines(self, request: HttpRequest, obj: Team | None):
         return () if obj is None else (MemberInline, InvitationInline, TeamEventInline)
 
     def save_model(self, request: HttpRequest, obj: Team, form: TeamForm, change: bool) -> None:
-        actor, email = _address(request), form.cleaned_data["invite_admin"]
+        actor, email = actor_of(request), form.cleaned_data["invite_admin"]
         if change:
             services.change_team(team=obj, name=obj.name, actor=actor, **form.limits())
             if email:
@@ -167,7 +167,7 @@ class UserAdmin(OperatorAdmin):
     readonly_fields = ("email", "last_login", "date_joined")
     change_form_template = "admin/teams/user/change_form.html"
 
-    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.has_view_permission(request)
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None):
@@ -178,7 +178,7 @@ class UserAdmin(OperatorAdmin):
     def save_model(self, request: HttpRequest, obj: User, form, change: bool) -> None:
         if "is_active" in form.changed_data:
             act = accounts.reactivate if obj.is_active else accounts.deactivate
-            act(user=obj, actor=_address(request))
+            act(user=obj, actor=actor_of(request))
         if "is_staff" in form.changed_data:
             accounts.set_operator(user=obj, operator=obj.is_staff)
 
@@ -195,7 +195,7 @@ class UserAdmin(OperatorAdmin):
             raise Http404
         back = reverse("admin:teams_user_change", args=[pk])
         if request.method == "POST":
-            accounts.reset_password(user=user, actor=_address(request))
+            accounts.reset_password(user=user, actor=actor_of(request))
             mail_reset(request, user)
             messages.success(request, f"The password of {user.email} is worthless now.")
             return redirect(back)
@@ -207,9 +207,3 @@ class UserAdmin(OperatorAdmin):
             "back": back,
         }
         return TemplateResponse(request, "admin/teams/user/reset.html", context)
-
-
-def _address(request: HttpRequest) -> str:
-    if isinstance(request.user, AnonymousUser):
-        raise DomainError("Sign in first.")
-    return request.user.email

@@ -187,10 +187,10 @@ def remove_member(*, membership: Membership, actor: str) -> None:
         deleted, _ = Membership.objects.filter(pk=membership.pk).delete()
         if not deleted:
             raise Conflict("This membership had ended before.")
-        _withdraw_sent_by(membership, actor)
-        drop_links(user=membership.user)
         verb = "left" if actor == email else "removed"
         membership.team.note(verb, at=at, actor=actor, address=email)
+        _withdraw_sent_by(membership, actor)
+        drop_links(user=membership.user)
 
 
 def _locked(team: Team) -> Team:

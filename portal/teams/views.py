@@ -14,6 +14,7 @@ from portal.base.errors import DomainError, NotFound
 from portal.teams import accounts, mail, services
 from portal.teams.access import (
     SESSION_KEY,
+    actor_of,
     invitation_of_team,
     member_of_team,
     memberships,
@@ -49,7 +50,7 @@ def invite(request: HttpRequest) -> HttpResponse:
     form = InviteForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            invited = services.invite(team=ours, actor=request.user.email, **form.cleaned_data)
+            invited = services.invite(team=ours, actor=actor_of(request), **form.cleaned_data)
         except DomainError as error:
             form.add_error("email", str(error))
         else:
@@ -63,7 +64,7 @@ def invite(request: HttpRequest) -> HttpResponse:
 def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     row = invitation_of_team(require_admin(request), pk)
     if request.method == "POST":
-        services.withdraw_invitation(invitation=row, actor=request.user.email)
+        services.withdraw_invitation(invitation=row, actor=actor_of(request))
         messages.info(request, f"The invitation of {row.email} was withdrawn.")
         return redirect("team")
     context = {
@@ -85,7 +86,7 @@ def role(request: HttpRequest, pk: int) -> HttpResponse:
         if not form.is_valid():
             raise DomainError("A role is either member or admin.")
         services.change_role(
-            membership=member, role=form.cleaned_data["role"], actor=request.user.email
+            membership=member, role=form.cleaned_data["role"], actor=actor_of(request)
         )
         messages.info(request, f"{member.user.email} is now: {member.get_role_display()}.")
         return redirect("team")
@@ -101,7 +102,7 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
     if not leaving:
         require_admin(request)
     if request.method == "POST":
-        services.remove_member(membership=member, actor=request.user.email)
+        services.remove_member(membership=member, actor=actor_of(request))
         messages.info(request, f"{member.user.email} is no longer a member of {member.team}.")
         return redirect("home" if leaving else "team")
     context = {"member": member, "leaving": leaving, "back": reverse("team")}
