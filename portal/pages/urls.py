@@ -1,6 +1,6 @@
 from django.urls import path
 
-from portal.pages import views
+from portal.pages import health, views
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -11,4 +11,6 @@ urlpatterns = [
     path("records/<slug:code>/", views.record, name="record"),
     path("records/<slug:code>.json", views.record_json, name="record_json"),
     path("nodes/", views.nodes, name="nodes"),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
 ]
