@@ -41,7 +41,6 @@ def _parse(request: HttpRequest, meta: dict, post_data: object) -> tuple[QueryDi
     for name in files:
         for file in files.getlist(name):
             file.sent_name = parser.names[int(file.name)]
-            file.name = file.sent_name  # cut to its last part by Django
     return data, files
 
 

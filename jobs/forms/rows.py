@@ -91,11 +91,12 @@ class Rows[F: RowForm]:
     def is_valid(self) -> bool:
         return all([form.is_valid() for form in self.said]) and not self.errors
 
-    def refuse_repeats(self, field: str, sentence: str) -> None:
-        """Add `sentence` to each row whose value of `field` an earlier row has (any case)."""
+    def refuse_repeats(self, field: str, sentence: str, *, any_case: bool = False) -> None:
+        """Add `sentence` to each row whose value of `field` an earlier row has."""
         seen: set[str] = set()
         for form in self.said:
-            value = str(form.cleaned_data.get(field) or "").casefold()
+            value = str(form.cleaned_data.get(field) or "")
+            value = value.casefold() if any_case else value
             if value and value in seen:
                 form.add_error(field, sentence)
             seen.add(value)

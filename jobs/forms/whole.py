@@ -87,7 +87,7 @@ class JobForm:
 
     def _check_across(self) -> None:
         self.variables.refuse_repeats("name", "Another variable has this name.")
-        self.inputs.refuse_repeats("mount", "Another input has this folder name.")
+        self.inputs.refuse_repeats("mount", "Another input has this folder name.", any_case=True)
         self.paths.refuse_repeats("pattern", "This path is named twice.")
         if not self.paths.said:
             self.refuse("paths", "Name at least one path that comes back; ** is everything.")
