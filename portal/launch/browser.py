@@ -3,9 +3,11 @@
 The main job goes through the same pages and upload addresses as a person's browser does.
 """
 
+import html
 import http.client
 import json
 import re
+import secrets
 from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -81,14 +83,31 @@ class FormParser(HTMLParser):
             self._text.append(data)
 
 
-def form_fields(page: str, holding: str = "") -> dict[str, str]:
-    """The controls of the first form of `page` that has a control named `holding`."""
+class Form(NamedTuple):
+    fields: dict[str, str]
+    multipart: bool
+
+    def encoded(self) -> tuple[bytes, str]:
+        """The body and its content type, as the form asks for it."""
+        if not self.multipart:
+            return urlencode(self.fields).encode(), "application/x-www-form-urlencoded"
+        mark = secrets.token_hex(16)
+        parts = [
+            f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in self.fields.items()
+        ]
+        body = "".join([*parts, f"--{mark}--\r\n"])
+        return body.encode(), f"multipart/form-data; boundary={mark}"
+
+
+def read_form(page: str, holding: str = "") -> Form:
+    """The first form of `page` that has a control named `holding`."""
     for form in re.findall(r"<form\b.*?</form>", page, re.DOTALL):
         parser = FormParser()
         parser.feed(form)
         fields = dict(parser.fields)
         if not holding or holding in fields:
-            return fields
+            return Form(fields, "multipart/form-data" in form.partition(">")[0])
     raise Unexpected(f"The page has no form with the field {holding!r}.")
 
 
@@ -96,7 +115,7 @@ def errors_on(page: str) -> str:
     """The sentences of a page's error summary or main text, for people."""
     summary = re.search(r'<[^>]*class="[^"]*error.*?</(?:div|section|ul)>', page, re.DOTALL)
     text = summary[0] if summary else re.sub(r"(?s)<head.*?</head>", "", page)
-    return " ".join(re.sub(r"<[^>]+>", " ", text).split())[:400]
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", text).split()))[:400]
 
 
 class Browser:
@@ -155,9 +174,9 @@ class Browser:
 
         Raises Unexpected with the page's own error sentences when the form is refused.
         """
-        fields = form_fields(page, holding) | changes
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        first = self.request("POST", path, urlencode(fields).encode(), headers)
+        form = read_form(page, holding)
+        body, kind = Form(form.fields | changes, form.multipart).encoded()
+        first = self.request("POST", path, body, {"Content-Type": kind})
         answer = self._follow(first)
         if first.status >= 400 or answer.status >= 400 or answer is first:
             raise Unexpected(f"{path} was refused ({answer.status}): {errors_on(answer.text)}")

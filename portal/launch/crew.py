@@ -1,6 +1,7 @@
 """A crew of child processes: their output, their deaths, their restarts, their orderly end."""
 
 import os
+import re
 import selectors
 import signal
 import time
@@ -16,6 +17,7 @@ MOST_RESTARTS = 5
 STEADY_S = 60  # a process that ran this long has earned its restarts back
 STOP_S = 12.0  # how long each process has for an orderly end; a celery task may take a while
 ORPHAN_STOP_S = 8.0
+LOOK_S = 0.1  # between two looks at a condition, however much is printed meanwhile
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Part:
     env: dict[str, str]
     pass_fds: tuple[int, ...] = ()
     restarts: bool = False
+    mute: str = ""  # a pattern of lines that help nobody
     process: Popen[bytes] | None = None
     lines: Lines | None = None
     started_at: float = 0.0
@@ -93,10 +96,14 @@ class Crew:
             part.process = spawn(part.argv, part.env, part.pass_fds)
         except OSError as error:
             raise CannotStart(f"{part.name} cannot be started: {error}.") from error
-        part.lines = Lines(lambda text: self.printer.line(part.name, text))
+        part.lines = Lines(lambda text: self._print(part, text))
         assert part.process.stdout is not None  # noqa: S101
         self.selector.register(part.process.stdout, selectors.EVENT_READ, lambda: self._read(part))
         return part
+
+    def _print(self, part: Part, text: str) -> None:
+        if not (part.mute and re.search(part.mute, text)):
+            self.printer.line(part.name, text)
 
     def _read(self, part: Part) -> None:
         process = part.process
@@ -178,7 +185,9 @@ class Crew:
         while not ready():
             if time.monotonic() > deadline:
                 raise CannotStart(problem)
-            self.pump(0.1)
+            looked = time.monotonic()
+            while (rest := looked + LOOK_S - time.monotonic()) > 0:
+                self.pump(rest)
 
     def finish(self, part: Part, seconds: float = 1e9) -> int:
         """Pump until `part` has ended; its exit code."""

@@ -77,7 +77,7 @@ def make_node(name: str) -> None:
     state = Path(settings.DATA_DIR) / "nodes" / name
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     node = Node.objects.filter(name=name).first()
-    credential = state / "credential.json"
+    credential = state / "credential"
     if node is None:
         # The database is younger than the folder: what the agent knows of the old one is void.
         credential.unlink(missing_ok=True)

@@ -103,7 +103,8 @@ def broker_part(place: Place) -> Part:
     argv += ["--unixsocketperm", "700", "--dir", str(place.broker_socket.parent)]
     argv += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
     argv += ["--daemonize", "no", "--loglevel", "warning"]
-    return Part("broker", argv, dict(os.environ), restarts=True)
+    mute = "overcommit|scheduling shutdown|ready to exit"
+    return Part("broker", argv, dict(os.environ), restarts=True, mute=mute)
 
 
 def python(*args: str) -> list[str]:
@@ -122,16 +123,19 @@ def portal_part(place: Place) -> Part:
 def worker_part(place: Place) -> Part:
     folder = place.data / "celery"
     folder.mkdir(exist_ok=True)
-    argv = python("celery", "-A", "portal.celery", "worker", "--beat", "--concurrency", "2")
+    argv = python(
+        "celery", "-A", "portal.celery", "--quiet", "worker", "--beat", "--concurrency", "2"
+    )
     argv += ["--queues", "control,transfer", "--schedule", str(folder / "beat")]
     argv += ["--loglevel", "WARNING", "--without-gossip", "--without-mingle"]
-    return Part("worker", argv, base_env(place), restarts=True)
+    return Part("worker", argv, base_env(place), restarts=True, mute="^$|Warm shutdown")
 
 
 def agent_part(place: Place, name: str) -> Part:
     state = place.data / "nodes" / name
     argv = python("nodes.agent", "--portal", place.url, "--state-dir", str(state), "--name", name)
-    return Part(name, argv + NODES[name], agent_env(state), restarts=True)
+    argv += ["--end-work-on-exit", *NODES[name]]
+    return Part(name, argv, agent_env(state), restarts=True)
 
 
 def main_job_part(place: Place, again: bool) -> Part:
