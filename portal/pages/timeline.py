@@ -32,6 +32,7 @@ WORDS = {
 }
 ORDER = ("staging", "queue", "fetch", "ready", "launch", "run", "output", "release", "delivery")
 BAR_WIDTH = 1000
+SECOND = 1000
 
 
 @dataclass(frozen=True)
@@ -187,4 +188,4 @@ def _rows(stretches: list[Stretch], held: dict[str, int]) -> list[PhaseRow]:
     for stretch in stretches:
         wall[stretch.phase] += stretch.ms
     rows = [PhaseRow(phase, wall[phase], held.get(phase)) for phase in ORDER]
-    return [row for row in rows if row.wall_ms or row.held_ms or row.metered]
+    return [row for row in rows if row.wall_ms >= SECOND or row.metered]

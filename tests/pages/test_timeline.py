@@ -1,0 +1,162 @@
+"""The bar, the steps and the grid: pure functions of rows."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.models import Job
+from nodes.models import Lease
+from portal.base.clock import db_now
+from portal.pages import pieces
+from portal.pages.jobpage import job_leases
+from portal.pages.steps import steps
+from portal.pages.timeline import BAR_WIDTH, spans, timeline
+from tests.factories import make_job, make_node
+from tests.pages import scenes
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def node():
+    return make_node("sim-1", gpus=24)
+
+
+def shown(job: Job) -> dict[str, str]:
+    leases = job_leases(job)
+    found = steps(job, leases, db_now(), pieces=1, delivering=False, sentence="Because.")
+    return {step.key: step.mark for step in found}
+
+
+def test_the_bar_covers_the_whole_time_to_scale(team, node):
+    job = scenes.succeeded_job(team, node)
+    line = timeline(job, job_leases(job), db_now())
+    assert line.start == job.submitted_at
+    assert line.end == job.ended_at
+    assert sum(part.ms for part in line.stretches) == line.wall_ms
+    assert line.stretches[0].x == 0
+    last = line.stretches[-1]
+    assert last.x + last.width == pytest.approx(BAR_WIDTH, abs=0.1)
+
+
+def test_metered_parts_of_one_piece_are_its_held_time(team, node):
+    job = scenes.succeeded_job(team, node)
+    leases = job_leases(job)
+    line = timeline(job, leases, db_now())
+    metered = sum(part.ms for part in line.stretches if part.metered)
+    held = job.shards.get().leases.get().ledger.held_ms
+    assert metered == held
+    assert sum(row.held_ms for row in line.rows if row.metered) == held
+    assert line.waiting_for_data_ms == 0
+
+
+def test_a_job_that_never_held_compute_is_all_hollow(team):
+    job = scenes.cancelled_in_queue(team)
+    line = timeline(job, [], db_now())
+    assert not any(part.metered for part in line.stretches)
+    assert [part.phase for part in line.stretches] == ["staging", "queue"]
+
+
+def test_a_metered_phase_wins_where_pieces_overlap(team, node):
+    job = scenes.running_job(team, node)
+    line = timeline(job, job_leases(job), db_now())
+    assert line.stretches[-1].phase == "run"
+    ends = [(part.start, part.end) for part in line.stretches]
+    assert all(first[1] == then[0] for first, then in pairwise(ends))
+
+
+@settings(deadline=None)
+@given(
+    gaps=st.lists(st.integers(0, 10_000), min_size=8, max_size=8),
+    reached=st.integers(1, 8),
+)
+def test_the_phases_of_an_attempt_never_overlap(gaps, reached):
+    now = db_now()
+    at = now - timedelta(seconds=100_000)
+    lease = Lease(state=scenes.STEPS[reached - 1])
+    for step, gap in list(zip(scenes.STEPS, gaps, strict=True))[:reached]:
+        at += timedelta(milliseconds=gap)
+        setattr(lease, f"{step}_at", at)
+    lease.ended_at = lease.released_at
+    found = spans(lease, now)
+    assert all(begun < ended for _, begun, ended in found)
+    assert all(a[2] == b[1] for a, b in pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("reached", "current"),
+    [
+        (1, "waiting"),
+        (2, "waiting"),
+        (3, "rent"),
+        (4, "rent"),
+        (5, "run"),
+        (6, "output"),
+        (7, "release"),
+    ],
+)
+def test_the_present_step_follows_the_attempt(team, node, reached, current):
+    marks = shown(scenes.state_job(team, node, reached))
+    assert [key for key, mark in marks.items() if mark == "current"] == [current]
+    before = list(marks)[: list(marks).index(current)]
+    assert all(marks[key] == "done" for key in before)
+
+
+def test_a_finished_job_has_every_step_done(team, node):
+    assert set(shown(scenes.succeeded_job(team, node)).values()) == {"done"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "failing"), [("exit_code", "run"), ("output_missing", "output")]
+)
+def test_the_failing_step_is_marked(team, node, reason, failing):
+    marks = shown(scenes.failed_job(team, node, "failed", reason))
+    assert [key for key, mark in marks.items() if mark == "failed"] == [failing]
+
+
+def test_what_was_not_reached_is_not_done(team):
+    marks = shown(scenes.cancelled_in_queue(team))
+    assert marks["waiting"] == "failed"
+    assert [marks[key] for key in ("rent", "run", "output", "release")] == ["todo"] * 4
+
+
+def test_a_job_still_staging_is_in_staging(team):
+    marks = shown(scenes.staging_job(team))
+    assert marks["staging"] == "current"
+    assert marks["waiting"] == "todo"
+
+
+def test_ten_thousand_pieces_are_few_shapes():
+    states = [("ended", "failed" if n % 170 == 5 else "succeeded") for n in range(6200)]
+    states += [("queued", "")] * 3800
+    grid = pieces.grid(states)
+    assert grid.columns * grid.rows >= 10_000
+    assert len(grid.runs) < 250
+    assert sum(run.width for run in grid.runs) == 10_000 * pieces.CELL
+
+
+def test_the_legend_counts_and_puts_trouble_first():
+    entries = pieces.legend([("ended", "succeeded")] * 3 + [("ended", "failed"), ("queued", "")])
+    assert [(entry.key, entry.count) for entry in entries] == [
+        ("failed", 1),
+        ("queued", 1),
+        ("succeeded", 3),
+    ]
+
+
+def test_steps_of_a_job_in_pieces_say_how_many_came_so_far(team, node):
+    job = scenes.running_job(team, node)
+    found = steps(job, job_leases(job), db_now(), pieces=5, delivering=False, sentence="")
+    notes = {step.key: step.note for step in found}
+    assert notes["output"] == "2 of 5 pieces"
+
+
+def test_output_on_its_way_after_release_is_the_present_step(team, node):
+    job = make_job(team)
+    scenes.make_lease(job.shards.get(), node, *range(80, 0, -10))
+    scenes.set_states(job, "active")
+    found = steps(job, job_leases(job), db_now(), pieces=1, delivering=True, sentence="On its way.")
+    assert next(step.key for step in found if step.mark == "current") == "output"
