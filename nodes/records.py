@@ -3,9 +3,11 @@
 import json
 from datetime import datetime
 
-from jobs.models import Job, JobRecord
+from jobs.models import Job, JobRecord, Shard
+from jobs.states import Outcome
 from nodes.models import Lease, LedgerRow
 from portal.base.crypto import sign_record
+from staging.digests import manifest_digest
 from staging.models import Dataset
 
 
@@ -50,7 +52,7 @@ def record_body(job: Job) -> dict:
     }
 
 
-def _shard(shard, rows: list[LedgerRow]) -> dict:
+def _shard(shard: Shard, rows: list[LedgerRow]) -> dict:
     return {
         "index": shard.index,
         "kind": shard.kind,
@@ -99,15 +101,18 @@ def _dataset(dataset: Dataset) -> dict:
 
 
 def _output(job: Job) -> dict | None:
-    """What came back. Its manifest digest is on the dataset once that is staged."""
+    """What came back. The digest is of the files as they were verified on arrival."""
     if job.output is None:
         return None
-    returned = list(job.shards.values_list("output_files", "output_bytes"))
+    files = list(job.output.files.exclude(digest=""))
+    shards = job.shards.all()
+    digest = manifest_digest((f.digest, f.size, f.executable, f.path) for f in files)
     return _dataset(job.output) | {
-        "files": sum(files for files, _ in returned),
-        "bytes": sum(count for _, count in returned),
-        "partial": job.outcome != "succeeded",
-        "verified": all(s.outcome == "succeeded" for s in job.shards.all()),
+        "files": len(files),
+        "bytes": sum(file.size for file in files),
+        "manifest_digest": digest,
+        "partial": job.outcome != Outcome.SUCCEEDED,
+        "verified": bool(shards) and all(s.outcome == Outcome.SUCCEEDED for s in shards),
     }
 
 
