@@ -102,6 +102,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
     states = [(state, outcome) for *_, state, outcome in rows]
     delivering = any(state == ShardState.DELIVERING for state, _ in states)
     waits = _waits(rows)
+    shown = _pieces(job, only, page)
     nodes = list(Node.objects.filter(leases__shard__job=job).distinct())
     live_nodes = {x.node_id for x in leases if x.state in LIVE}
     return {
@@ -128,7 +129,8 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "legend": pieces.legend(states),
         "piece_total": len(rows),
         "only": only,
-        "pieces": _pieces(job, at, only, page),
+        "page": shown,
+        "pieces": _rows(shown, at),
         "nodes": nodes,
         "silent": [n for n in nodes if n.pk in live_nodes and _is_silent(n, at)],
         "simulated": any(node.simulated for node in nodes),
@@ -182,8 +184,8 @@ def _sentence(job: Job, leases: list[Lease], waits: list[SchedulerReason], state
     return STEP_SENTENCES.get(step, "")
 
 
-def _pieces(job: Job, at: datetime, only: str, page: str | None) -> Page:
-    """A page of pieces with their attempts; each Piece replaces its Shard in the page."""
+def _pieces(job: Job, only: str, page: str | None) -> Page:
+    """A page of the pieces that the filter leaves."""
     shards = Shard.objects.filter(job=job).order_by("-kind", "index")
     if only in Outcome.values and only:
         shards = shards.filter(outcome=only)
@@ -191,12 +193,15 @@ def _pieces(job: Job, at: datetime, only: str, page: str | None) -> Page:
         shards = shards.filter(state=only)
     attempts = Lease.objects.select_related("node").prefetch_related("gpus__gpu")
     shards = shards.prefetch_related(Prefetch("leases", attempts.order_by("number")))
-    found = Paginator(shards, PIECES_PER_PAGE).get_page(page)
-    found.object_list = [  # type: ignore[assignment]
+    return Paginator(shards, PIECES_PER_PAGE).get_page(page)
+
+
+def _rows(page: Page, at: datetime) -> list[Piece]:
+    """The pieces of a page with their attempts, as the table shows them."""
+    return [
         Piece(shard, [_attempt(lease, at) for lease in shard.leases.all()])
-        for shard in found.object_list
+        for shard in page.object_list
     ]
-    return found
 
 
 def _attempt(lease: Lease, at: datetime) -> Attempt:

@@ -79,7 +79,7 @@ def page_context(team: Team, month_text: str, page: str | None) -> dict:
     """Raises DomainError when the month is not one."""
     month = month_of(month_text)
     found = Paginator(rows(team, month), PER_PAGE).get_page(page)
-    found.object_list = [_with_retention(job) for job in found.object_list]  # type: ignore[assignment]
+    found.object_list = [_with_retention(job) for job in found.object_list]
     months = (
         finished(team)
         .order_by()

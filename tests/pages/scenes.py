@@ -72,6 +72,8 @@ def close(lease: Lease) -> None:
     if lease.state == "released":
         lease.evidence = EVIDENCE | {"gpus": found}
         lease.save(update_fields=["evidence"])
+    assert lease.ended_at
+    assert lease.allocated_at
     parts = slices(lease, lease.ended_at)
     charged, why = counted(lease, lease.ended_at)
     LedgerRow.objects.create(
@@ -122,6 +124,7 @@ def with_data(job: Job, team: Team, name: str = "Sensor readings 2026") -> Datas
 def with_output(job: Job, *, partial: bool = False) -> None:
     """Three files in the job's output, verified."""
     now = db_now()
+    assert job.output_id
     Dataset.objects.filter(pk=job.output_id).update(
         state="staged", staged_at=now, sealed_at=now, manifest_digest="ab" * 32,
         file_count=3, byte_count=48_210_333, partial=partial,
@@ -138,6 +141,7 @@ def with_output(job: Job, *, partial: bool = False) -> None:
 
 
 def write_record(job: Job) -> JobRecord:
+    assert job.ended_at
     return JobRecord.objects.create(
         job=job, body=record_body(job), signature="c2lnbmVk", created_at=job.ended_at
     )
@@ -158,7 +162,7 @@ def queued_job(team: Team) -> Job:
         team, shards=2, gpus=8, name="Embed the archive", submitted_at=ago(900), queued_at=ago(840)
     )
     with_data(job, team, "Archive text")
-    first = job.shards.first()
+    first = job.shards.get(index=0)
     for minutes, sentence in [
         (14, "Needs 8 GPUs on one node; the largest has 2 free until 14:40."),
         (6, "Needs 8 GPUs on one node; the largest has 4 free until 14:10."),
@@ -217,8 +221,13 @@ def state_job(team: Team, node: Node, reached: int) -> Job:
 
 
 def succeeded_job(team: Team, node: Node, **fields) -> Job:
-    values = {"submitted_at": ago(5400), "queued_at": ago(5100), "gpus": 2} | fields
-    job = make_job(team, name=values.pop("name", "Score the table"), **values)
+    values = {
+        "name": "Score the table",
+        "submitted_at": ago(5400),
+        "queued_at": ago(5100),
+        "gpus": 2,
+    }
+    job = make_job(team, **(values | fields))  # type: ignore[arg-type]
     with_data(job, team, "Table of rows")
     make_lease(
         job.shards.get(), node, 5000, 4300, 4210, 4200, 4192, 800, 760, 757, exit_code=0,

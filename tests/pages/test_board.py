@@ -29,7 +29,7 @@ def test_it_exists_for_operators_only(client, owner_client, operator_client):
 def test_gpus_are_free_held_or_unusable_with_the_reason(operator_client, team):
     node = make_node("lab", gpus=3)
     scenes.state_job(team, node, 5)
-    last = node.gpus.last()
+    last = node.gpus.get(index=2)
     last.usable, last.reason = False, "Driver/library version mismatch."
     last.save()
     html = shown(operator_client)
@@ -83,7 +83,7 @@ def test_utilisation_is_the_share_of_gpu_time_held(team):
     lease = scenes.make_lease(scenes.make_job(team, gpus=0).shards.get(), node, 90)
     LeaseGpu.objects.create(
         lease=lease,
-        gpu=node.gpus.first(),
+        gpu=node.gpus.get(index=0),
         since=at - timedelta(minutes=90),
         until=at - timedelta(minutes=15),
     )

@@ -45,7 +45,7 @@ def test_a_new_team_is_told_what_stands_here(owner_client):
 def test_rows_totals_and_retention(owner_client, team, node):
     job = scenes.succeeded_job(team, node)
     scenes.failed_job(team, node)
-    Dataset.objects.filter(pk=job.output_id).update(expires_at=datetime(2027, 1, 9, tzinfo=UTC))
+    Dataset.objects.filter(written_by_job=job).update(expires_at=datetime(2027, 1, 9, tzinfo=UTC))
     gone = job.inputs.get().dataset
     Dataset.objects.filter(pk=gone.pk).update(state="purged", purged_at=scenes.ago(60))
     html = text(owner_client, "records")
