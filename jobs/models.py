@@ -82,6 +82,7 @@ class Job(Stateful):
     ended_at = models.DateTimeField(null=True)
     cancel_asked_at = models.DateTimeField(null=True)
     cancel_asked_by = models.CharField(max_length=254, blank=True)
+    version = models.BigIntegerField(default=0, help_text="Written by whoever counts its shards.")
 
     # Work
     work_kind = models.CharField(max_length=8, choices=WorkKind, default=WorkKind.SCRIPT)

@@ -7,6 +7,7 @@ shards. Compute is the business of `nodes`; this module never looks at a lease.
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import F
 from staging.selection import chosen_files
 
 from jobs.capacity import capacity_problem
@@ -249,9 +250,19 @@ def requeue_shard(
             shard_queued.send(Job, job=shard.job)
 
 
+def claim(*, job: Job) -> None:
+    """Write the row whose shards are about to be counted, and read it again.
+
+    Two transactions that each end one of the last two shards would otherwise both see the other
+    as unfinished on PostgreSQL, and nobody would end the job.
+    """
+    Job.objects.filter(pk=job.pk).update(version=F("version") + 1)
+    job.refresh_from_db()
+
+
 def settle_job(*, job: Job, at: datetime) -> None:
     """Derive the job's state from its shards; end it when the last one has ended."""
-    job.refresh_from_db()
+    claim(job=job)
     if job.state not in (JobState.QUEUED, JobState.ACTIVE):
         return
     states = set(job.shards.values_list("state", flat=True).distinct().order_by())

@@ -15,7 +15,7 @@ from nodes import fleet
 from nodes.models import Gpu, Lease, LeaseGpu, Node
 from nodes.release import give_back, write_ledger
 from nodes.results import drop_output
-from nodes.states import BEFORE_GRANT, LeaseReason, LeaseState, NodeState
+from nodes.states import BEFORE_GRANT, HOLDING, LeaseReason, LeaseState, NodeState
 from portal.base.errors import Conflict, Stale
 from portal.base.moves import move
 
@@ -73,11 +73,10 @@ def grant(*, lease: Lease, at: datetime) -> bool:
         return False
     try:
         with transaction.atomic():
+            shard = Shard.objects.select_related("job").get(pk=lease.shard_id)
+            _may_start(shard)
             _take_capacity(lease)
             _take_gpus(lease, at)
-            shard = Shard.objects.get(pk=lease.shard_id)
-            if shard.state != ShardState.QUEUED or shard.job.cancel_asked_at is not None:
-                raise Stale("The piece no longer waits.")
             move(
                 lease,
                 LeaseState.GRANTED,
@@ -101,6 +100,17 @@ def grant(*, lease: Lease, at: datetime) -> bool:
         clear(lease=lease, gpus=None)
         return False
     return True
+
+
+def _may_start(shard: Shard) -> None:
+    """Raise Stale unless it still waits and its job may hold one lease more."""
+    job = shard.job
+    jobs.claim(job=job)
+    if shard.state != ShardState.QUEUED or job.cancel_asked_at is not None:
+        raise Stale("The piece no longer waits.")
+    holding = Lease.objects.filter(shard__job=job, state__in=HOLDING).count()
+    if job.parallel is not None and holding >= job.parallel:
+        raise Stale("The job holds as much at once as it may.")
 
 
 def _take_capacity(lease: Lease) -> None:
