@@ -8,7 +8,6 @@ from datetime import datetime
 
 from django.db import transaction
 from django.db.models import F
-from staging.selection import chosen_files
 
 from jobs.capacity import capacity_problem
 from jobs.models import MAX_ATTEMPTS, After, Job, JobInput, Shard
@@ -21,6 +20,7 @@ from portal.base.moves import move
 from portal.teams.models import Team
 from staging import services as staging
 from staging.models import Dataset
+from staging.selection import chosen_files
 from staging.states import DatasetKind, DatasetReason, DatasetState
 
 __all__ = [
