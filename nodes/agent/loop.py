@@ -310,7 +310,12 @@ class Agent:
         if self._logs is not None and self._logs.done():
             self._finish_logs()
         unsent = self._unsent()
-        if self._logs is None and unsent and time.monotonic() >= self._next_logs:
+        due = time.monotonic() >= self._next_logs
+        # What holds compute does not wait for the next turn of the logs.
+        held = self._log_backoff.tries == 0 and any(
+            one.record.phase == journal.RETURNING for one in unsent
+        )
+        if self._logs is None and unsent and (due or held):
             self._logs = self._submit("log", lambda: self._send_logs(unsent))
 
     def _finish_logs(self) -> None:
