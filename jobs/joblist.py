@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Count, Q
 
 from jobs.held import held_ms
-from jobs.models import Job, JobQuerySet
+from jobs.models import Job, JobQuerySet, Shard
 from jobs.states import JobState, Outcome, Reason, ShardState
 from portal.teams.models import Team
 
@@ -20,9 +20,7 @@ class Filter:
     empty: str
 
     def of(self, team: Team) -> JobQuerySet:
-        rows = Job.objects.of_team(team).filter(state__in=self.states)
-        ended = Count("shards", filter=Q(shards__state=ShardState.ENDED))
-        return rows.annotate(pieces=Count("shards"), pieces_ended=ended)
+        return Job.objects.of_team(team).filter(state__in=self.states)
 
 
 S = JobState
@@ -52,8 +50,21 @@ class Row:
 
 def listed(jobs: Iterable[Job]) -> list[Row]:
     rows = list(jobs)
-    held = held_ms(rows)
-    return [Row(job, sentence_of(job), pieces_of(job), held.get(job.pk)) for job in rows]
+    held, counts = held_ms(rows), _piece_counts(rows)
+    return [
+        Row(job, sentence_of(job), pieces_of(job, *counts.get(job.pk, (0, 0))), held.get(job.pk))
+        for job in rows
+    ]
+
+
+def _piece_counts(jobs: list[Job]) -> dict[int, tuple[int, int]]:
+    """Pieces, and those of them that have ended, by the job's primary key."""
+    ended = Count("id", filter=Q(state=ShardState.ENDED))
+    found = Shard.objects.filter(job__in=jobs).order_by().values("job")
+    return {
+        row["job"]: (row["pieces"], row["ended"])
+        for row in found.annotate(pieces=Count("id"), ended=ended)
+    }
 
 
 def sentence_of(job: Job) -> str:
@@ -69,8 +80,9 @@ def sentence_of(job: Job) -> str:
     return _WAITING[S(job.state)]
 
 
-def pieces_of(job: Job) -> str:
-    total, ended = getattr(job, "pieces", 0), getattr(job, "pieces_ended", 0)
+def pieces_of(job: Job, total: int, ended: int) -> str:
+    if job.state == S.DRAFT:
+        return ""
     if not total:
-        return f"{job.shard_count:,}" if job.state != S.DRAFT else ""
-    return f"{ended:,} of {total:,} ended" if job.state != S.ENDED else f"{total:,}"
+        return f"{job.shard_count:,}"
+    return f"{total:,}" if job.state == S.ENDED else f"{ended:,} of {total:,} ended"

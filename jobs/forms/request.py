@@ -29,7 +29,7 @@ class RequestForm(forms.Form):
     hours = HoursField(
         label="Hours",
         initial="1",
-        help_text="The longest that one piece may run: 4, 0.5, 30 min or 1:30.",
+        help_text="For one piece at most: 4, 0.5, 30 min, 1:30.",
     )
     shards = WholeField(
         what="Pieces",
@@ -42,14 +42,13 @@ class RequestForm(forms.Form):
     needed_by = forms.DateTimeField(
         label="Needed by (UTC)",
         required=False,
-        help_text="Optional.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
         input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"],
         error_messages={"invalid": "Write the date and time as 2026-11-30 18:00, in UTC."},
     )
     gpu_memory = GibField(
         what="GPU memory",
-        label="Least memory of each GPU, GiB",
+        label="GPU memory at least, GiB",
         least="0",
         most=4096,
         required=False,
@@ -64,7 +63,7 @@ class RequestForm(forms.Form):
         least="0.0625",
         most=1_048_576,
         initial="1",
-        help_text="For /work, /output and temporary files.",
+        help_text="For code, output and temporary files.",
     )
     parallel = WholeField(
         what="The most pieces at once",
@@ -76,12 +75,12 @@ class RequestForm(forms.Form):
     )
     retries = WholeField(
         what="Retries",
-        label="Retries when the work itself fails",
+        label="Retries of the work",
         least=0,
         most=MOST_RETRIES,
         required=False,
         initial="0",
-        help_text="Each counts. A node's fault is always retried and never counted.",
+        help_text="When it fails by itself; each counts.",
     )
     finish_gpus = WholeField(
         what="GPUs of the finish step",

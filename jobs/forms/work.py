@@ -108,8 +108,7 @@ class WorkForm(forms.Form):
         rows=2,
         required=False,
         help_text=(
-            "Optional. Runs once, as a last piece, when all others succeeded; "
-            "their outputs lie under /data."
+            "Runs once, as a last piece, when all others succeeded; their outputs lie under /data."
         ),
     )
     runtime = forms.ChoiceField(
