@@ -47,12 +47,18 @@ class RunningAgent:
         self.environment = dict(os.environ)
         self.start()
 
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "nodes.agent"]
+
+    def folder(self) -> Path:
+        return ROOT
+
     def start(self) -> "RunningAgent":
-        argv = [sys.executable, "-m", "nodes.agent", "--portal", self.portal.url]
+        argv = [*self.command(), "--portal", self.portal.url]
         argv += ["--state-dir", str(self.state), "--token", TOKEN, *self.flags]
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                argv, cwd=ROOT, stderr=errors, env=self.environment, start_new_session=True
+                argv, cwd=self.folder(), stderr=errors, env=self.environment, start_new_session=True
             )
         return self
 

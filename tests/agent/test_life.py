@@ -53,7 +53,8 @@ def test_python_code_and_variables(portal, agents):
     text = (
         "import os, sys\n"
         "names = ['E31_JOB', 'E31_SHARD_INDEX', 'E31_SHARD_COUNT', 'E31_SHARD_KIND', 'E31_DATA',"
-        " 'E31_OUTPUT', 'E31_ATTEMPT', 'GREETING', 'CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES']\n"
+        " 'E31_OUTPUT', 'E31_ATTEMPT', 'GREETING', 'CUDA_VISIBLE_DEVICES',"
+        " 'NVIDIA_VISIBLE_DEVICES']\n"
         "open('/output/v', 'w').write(' '.join(os.environ[n] for n in names))\n"
         "open(os.environ['HOME'] + '/h', 'w'); open('/tmp/t', 'w'); open('/dev/shm/s', 'w')\n"
         "print(os.getcwd(), os.environ['TMPDIR'], sys.version_info[:2] >= (3, 10))\n"
