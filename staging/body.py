@@ -140,6 +140,8 @@ class Frames:
                 self.left -= len(piece)
                 yield piece
                 continue
+            if self.left == 0 and not self.in_trailer and not b"\r\n".startswith(self.rest[:2]):
+                raise BadFraming("A chunk does not end where it should.")
             line = self._line()
             if line is None:
                 return
@@ -158,9 +160,7 @@ class Frames:
         if self.in_trailer:
             self.done = not line
         elif self.left == 0:
-            if line:
-                raise BadFraming("A chunk does not end where it should.")
-            self.left = -1
+            self.left = -1  # the line was the end of a chunk
         else:
             self._begin(line)
 

@@ -11,6 +11,7 @@ from portal.base.errors import Conflict, DomainError
 from portal.base.moves import move
 from portal.teams.models import Team
 from staging import blobs, names
+from staging.errors import NothingChosen
 from staging.models import Dataset, File, Hold
 from staging.signals import dataset_settled
 from staging.states import DatasetKind, DatasetReason, DatasetState, FileState
@@ -80,7 +81,7 @@ def seal_dataset(*, dataset: Dataset, actor: str) -> Dataset:
 
 def _refuse_nothing(dataset: Dataset) -> None:
     if dataset.kind != DatasetKind.OUTPUT and not dataset.files.exists():
-        raise DomainError("There is no file in this dataset. Choose at least one.", code="empty")
+        raise NothingChosen("There is no file in this dataset. Choose at least one.")
 
 
 def _leave_behind(dataset: Dataset, at: datetime) -> None:

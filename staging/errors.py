@@ -44,3 +44,9 @@ class Busy(DomainError):
 
     code = "busy"
     status = 503
+
+
+class NothingChosen(DomainError):
+    """A selection without a file."""
+
+    code = "empty"

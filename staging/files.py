@@ -196,7 +196,9 @@ def _collisions(dataset: Dataset, entries: list[Entry]) -> dict[str, str]:
     paths = {entry.path for entry in entries}
     above = {folder for path in paths for folder in names.folders_of(path)}
     as_files = paths & above | _existing(File, dataset, above)
-    as_folders = _existing(Folder, dataset, paths)
+    as_folders = {
+        path for path in _existing(Folder, dataset, paths) if not _drop_if_empty(dataset, path)
+    }
     found = {}
     for path in sorted(paths):
         blocked = next((f for f in names.folders_of(path) if f in as_files - paths), "")
@@ -205,6 +207,15 @@ def _collisions(dataset: Dataset, entries: list[Entry]) -> dict[str, str]:
         elif path in as_files or path in as_folders:
             found[path] = "It is both a file and a folder in this dataset."
     return found
+
+
+def _drop_if_empty(dataset: Dataset, folder: str) -> bool:
+    """Forget a folder whose files were all taken away; whether it was one."""
+    below = File.objects.filter(dataset=dataset, path__startswith=f"{folder}/")
+    if any(path.startswith(f"{folder}/") for path in below.values_list("path", flat=True)):
+        return False
+    Folder.objects.filter(dataset=dataset, path=folder).delete()
+    return True
 
 
 def _existing(model: type[File] | type[Folder], dataset: Dataset, paths: set[str]) -> set[str]:
@@ -258,9 +269,9 @@ def _same(file: File, upload: Upload | None, entry: Entry) -> bool:
 
 
 def _go_on(batch: _Batch, file: File, upload: Upload | None, entry: Entry) -> FilePlan | None:
-    if file.executable != entry.executable:
-        File.objects.filter(pk=file.pk).update(executable=entry.executable)
-        file.executable = entry.executable
+    if (file.executable, file.source) != (entry.executable, batch.source):
+        file.executable, file.source = entry.executable, batch.source
+        File.objects.filter(pk=file.pk).update(executable=file.executable, source=file.source)
     if file.state != FileState.EXPECTED:
         return FilePlan(file, HAVE, path=file.path)
     if entry.digest and entry.digest in batch.have:

@@ -16,11 +16,11 @@ from django.utils.http import http_date
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import DomainError, NotFound, TooLarge
-from portal.teams.access import of_my_teams
 from staging import body
+from staging.access import actor_of, my_dataset
 from staging.errors import TooMany
 from staging.files import Entry, create_upload
-from staging.models import Dataset, Upload
+from staging.models import Upload
 from staging.receive import check_open, receive, settle_offset
 from staging.states import UploadState
 from staging.uploads import find_upload, terminate_upload
@@ -78,6 +78,8 @@ def speaks_tus(view: View) -> View:
             response = JsonResponse(
                 {"error": "csrf", "message": "The CSRF token is missing or wrong."}, status=403
             )
+        if request.method == "HEAD" and isinstance(response, HttpResponse):
+            response.content = b""
         response["Tus-Resumable"] = VERSION
         response.setdefault("Cache-Control", "no-store")
         return response
@@ -128,10 +130,10 @@ def tus_create(request: HttpRequest, *, method: str) -> HttpResponseBase:
     length = _length_to_create(request)
     raw = request.headers.get("Upload-Metadata", "")
     metadata = read_metadata(raw)
-    dataset = of_my_teams(request, Dataset.objects.all(), metadata.get("dataset", ""))
+    dataset = my_dataset(request, metadata.get("dataset", ""))
     entry = Entry(path=metadata.get("relativePath") or metadata.get("filename", ""), size=length)
     upload, address = create_upload(
-        dataset=dataset, entry=entry, actor=request.user.email, metadata=raw
+        dataset=dataset, entry=entry, actor=actor_of(request), metadata=raw
     )
     response = HttpResponse(status=201)
     response["Location"] = address

@@ -2,9 +2,21 @@
 
 from django.urls import path
 
-from staging import tus
+from staging import api, downloads, tus, views
 
 urlpatterns = [
+    path("staging/", views.staging, name="staging"),
+    path("staging/new", views.dataset_new, name="dataset_new"),
+    path("staging/<str:code>/", views.dataset, name="dataset"),
+    path("staging/<str:code>/live", views.dataset_live, name="dataset_live"),
+    path("staging/<str:code>/upload", views.dataset_upload, name="dataset_upload"),
+    path("staging/<str:code>/remove", views.dataset_remove, name="dataset_remove"),
+    path("staging/<str:code>/keep", views.dataset_keep, name="dataset_keep"),
+    path("staging/<str:code>/delete", views.dataset_delete, name="dataset_delete"),
+    path("staging/<str:code>/manifest", api.manifest, name="dataset_manifest"),
+    path("staging/<str:code>/seal", api.seal, name="dataset_seal"),
+    path("staging/<str:code>/files/<path:path>", downloads.dataset_file, name="dataset_file"),
+    path("staging/<str:code>/zip", downloads.dataset_zip, name="dataset_zip"),
     path("tus/", tus.tus_create, name="tus_create"),
     path("tus/<str:code>/<str:token>", tus.tus_upload, name="tus_upload"),
     path("tus/<path:rest>", tus.tus_nothing),

@@ -1,0 +1,187 @@
+"""The pages of staging."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from portal.base.errors import DomainError
+from portal.base.words import in_bytes
+from portal.teams.access import require_team
+from staging import listing, services
+from staging.access import actor_of, my_dataset
+from staging.forms import KeepForm, NewDatasetForm
+from staging.models import Dataset
+from staging.states import DatasetKind, DatasetReason, DatasetState
+
+PER_PAGE = 50
+LATEST_EVENTS = 50
+
+
+@login_required
+@require_GET
+def staging(request: HttpRequest) -> HttpResponse:
+    """The team's datasets, those that are gone at the end of the filters."""
+    team = require_team(request)
+    shown = request.GET.get("kind", "")
+    rows = Dataset.objects.of_team(team)
+    if shown == "deleted":
+        rows = rows.filter(state=DatasetState.PURGED)
+    else:
+        rows = rows.exclude(state=DatasetState.PURGED)
+        if shown in DatasetKind.values:
+            rows = rows.filter(kind=shown)
+    page = Paginator(rows.order_by("-created_at", "-id"), PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    rows_with = [(dataset, listing.totals_of(dataset)) for dataset in page.object_list]
+    return render(request, "staging/list.html", {"page": page, "rows": rows_with, "shown": shown})
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def dataset_new(request: HttpRequest) -> HttpResponse:
+    """Name a dataset; its page takes the files."""
+    team = require_team(request)
+    policy = listing.policy_sentence(team)
+    form = NewDatasetForm(request.POST or None, policy=policy)
+    if request.method == "POST" and form.is_valid():
+        row = services.create_dataset(
+            team=team,
+            actor=actor_of(request),
+            **form.cleaned_data,
+        )
+        return redirect("dataset", row.code)
+    status = 400 if form.is_bound else 200
+    return render(request, "staging/new.html", {"form": form}, status=status)
+
+
+def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
+    """What the live part shows, and the page around it."""
+    folder = listing.find_folder(dataset, request.GET.get("folder", "").strip("/"))
+    return {
+        "dataset": dataset,
+        "reason": DatasetReason(dataset.reason).label if dataset.reason else "",
+        "totals": listing.totals_of(dataset),
+        "folder": folder,
+        "crumbs": listing.crumbs_of(folder),
+        "page": listing.rows_of(dataset, folder, request.GET.get("page")),
+        "active": dataset.state in listing.ACTIVE,
+        "open": listing.is_open(dataset),
+        "held_by": list(dataset.hold_rows.order_by("created_at")),
+        "retention": listing.retention_sentence(dataset),
+    }
+
+
+@login_required
+@require_GET
+def dataset(request: HttpRequest, code: str) -> HttpResponse:
+    """One dataset: its state, files, retention, holders and history."""
+    row = my_dataset(request, code)
+    events = row.events.order_by("-at", "-id")[:LATEST_EVENTS]
+    context = _context(request, row) | {"events": events, "keep_form": KeepForm()}
+    return render(request, "staging/dataset.html", context)
+
+
+@login_required
+@require_GET
+def dataset_live(request: HttpRequest, code: str) -> HttpResponse:
+    """The part that moves, as its own address."""
+    return render(
+        request, "staging/dataset.html#live", _context(request, my_dataset(request, code))
+    )
+
+
+@login_required
+@require_POST
+def dataset_upload(request: HttpRequest, code: str) -> HttpResponse:
+    """Files by a plain form, for browsers without scripts."""
+    row = my_dataset(request, code)
+    chosen = request.FILES.getlist("files")
+    if not chosen:
+        messages.warning(request, "No file was chosen. Choose at least one.")
+    for file in chosen:
+        try:
+            services.store_bytes(
+                dataset=row,
+                path=_path_of(request, file.name or ""),
+                content=file,
+                size=file.size or 0,
+                actor=actor_of(request),
+            )
+        except DomainError as error:
+            messages.warning(request, str(error))
+            break
+    else:
+        if chosen:
+            messages.success(request, f"{len(chosen)} uploaded. Add more, or finish the dataset.")
+    return redirect("dataset", row.code)
+
+
+def _path_of(request: HttpRequest, name: str) -> str:
+    folder = request.POST.get("folder", "").strip().strip("/")
+    return f"{folder}/{name}" if folder else name
+
+
+@login_required
+@require_POST
+def dataset_remove(request: HttpRequest, code: str) -> HttpResponse:
+    """Take one file out of a dataset that is still open."""
+    row = my_dataset(request, code)
+    path = request.POST.get("path", "")
+    services.remove_file(dataset=row, path=path, actor=actor_of(request))
+    return redirect("dataset", row.code)
+
+
+@login_required
+@require_POST
+def dataset_keep(request: HttpRequest, code: str) -> HttpResponse:
+    """A person sets the date of deletion."""
+    row = my_dataset(request, code)
+    form = KeepForm(request.POST)
+    if form.is_valid():
+        services.set_expiry(
+            dataset=row,
+            days=form.cleaned_data["keep_days"],
+            actor=actor_of(request),
+        )
+        messages.success(request, "The date was set.")
+        return redirect("dataset", row.code)
+    events = row.events.order_by("-at", "-id")[:LATEST_EVENTS]
+    context = _context(request, row) | {"events": events, "keep_form": form}
+    return render(request, "staging/dataset.html", context, status=400)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def dataset_delete(request: HttpRequest, code: str) -> HttpResponse:
+    """Say what deletion means, then do it."""
+    row = my_dataset(request, code)
+    if request.method == "POST":
+        services.delete_dataset(
+            dataset=row,
+            actor=actor_of(request),
+            reason=DatasetReason.DELETED_BY_PERSON,
+        )
+        return redirect("dataset", row.code)
+    totals = listing.totals_of(row)
+    context = {
+        "dataset": row,
+        "held_by": list(row.hold_rows.order_by("created_at")),
+        "title": f"Delete {row.name}?",
+        "consequence": (
+            f"{totals.files:,} files with {in_bytes(totals.size)} leave the store for good. "
+            "Bytes that another dataset of your team also holds stay there. The list of files "
+            "stays, with who deleted it and when."
+        ),
+        "action": reverse("dataset_delete", args=[row.code]),
+        "button": "Delete the data",
+        "back": reverse("dataset", args=[row.code]),
+        "back_label": "Keep it",
+    }
+    return render(request, "staging/delete.html", context)

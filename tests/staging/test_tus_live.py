@@ -1,0 +1,225 @@
+"""tus against a real gunicorn: bytes that arrived are kept, whatever happens to the connection."""
+
+import hashlib
+import json
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.staging.live import Answer, Server, patch_head, serving, until
+
+MAKE = """
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
+from portal.teams.models import Membership, Team, User
+from staging import services
+team = Team.objects.create(name="Climate")
+user = User.objects.create_user("owner@climate.example", "correct horse battery")
+Membership.objects.create(team=team, user=user, role="admin")
+session = SessionStore()
+session[SESSION_KEY] = str(user.pk)
+session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+session.save()
+dataset = services.create_dataset(team=team, name="Live", actor=user.email)
+print(session.session_key, dataset.code)
+"""
+CSRF = "c" * 32
+
+
+class Portal(Server):
+    """A server with one person signed in and one dataset."""
+
+    def set_up(self) -> None:
+        session, self.dataset = self.shell(MAKE).splitlines()[-1].split()
+        self.signed_in = {
+            "Cookie": f"sessionid={session}; csrftoken={CSRF}",
+            "X_CSRFToken": CSRF,
+            "Accept": "application/json",
+            "Content_Type": "application/json",
+        }
+        self.paths: dict[str, str] = {}
+
+    def new_upload(self, size: int, digest: str = "") -> str:
+        path = f"file{len(self.paths)}.bin"
+        body = json.dumps({"files": [{"path": path, "size": size, "digest": digest}]}).encode()
+        answer = self.request("POST", f"/staging/{self.dataset}/manifest", body, **self.signed_in)
+        assert answer.status == 200, answer.body
+        address = answer.json()["files"][0]["upload"]
+        self.paths[address] = path
+        return address
+
+    def stored(self, address: str) -> tuple[str, str]:
+        """(digest of the row, plain SHA-256 of what the store holds)"""
+        path = f"/staging/{self.dataset}/files/{self.paths[address]}"
+        answer = self.request("GET", path, **self.signed_in)
+        assert answer.status == 200, answer.body
+        return answer.headers["etag"].strip('"'), hashlib.sha256(answer.body).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Portal]:
+    server = Portal(tmp_path_factory.mktemp("live"))
+    with serving(server):
+        server.set_up()
+        yield server
+
+
+def content(size: int) -> bytes:
+    return random.Random(size).randbytes(size)  # noqa: S311  data, not a secret
+
+
+class TestCuts:
+    def test_every_cut_keeps_what_arrived(self, server):
+        """Cut at odd bytes, resume each time, at the end the file is whole."""
+        data = content(3_000_017)
+        address = server.new_upload(len(data))
+        at = 0
+        for sent in (1, 7, 4095, 65537, 1_048_577, 700_001):
+            with server.connect() as sock:
+                sock.sendall(patch_head(address, at, len(data) - at))
+                sock.sendall(data[at : at + sent])
+            until(lambda want=at + sent: server.offset(address) == want, f"{at + sent} bytes kept")
+            at += sent
+        answer = server.patch(address, at, data[at:])
+        assert (answer.status, answer.headers["upload-offset"]) == (204, str(len(data)))
+        digest = hashlib.sha256(data).hexdigest()
+        assert server.stored(address) == (digest, digest)
+
+    def test_a_reset_keeps_what_was_read(self, server):
+        data = content(200_000)
+        address = server.new_upload(len(data))
+        with server.connect() as sock:
+            sock.sendall(patch_head(address, 0, len(data)) + data[:150_000])
+            until(lambda: server.offset(address) == 150_000, "the bytes before the reset")
+            sock.setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER 0: close sends a reset
+        assert server.patch(address, 150_000, data[150_000:]).status == 204
+
+    def test_chunked_bodies(self, server):
+        data = content(300_000)
+        address = server.new_upload(len(data))
+        with server.connect() as sock:
+            sock.sendall(patch_head(address, 0, None))
+            for start in range(0, 200_000, 33_333):
+                part = data[start : min(200_000, start + 33_333)]
+                sock.sendall(f"{len(part):x};x=y\r\n".encode() + part + b"\r\n")
+            sock.sendall(b"0\r\nX-Trailer: 1\r\n\r\n")
+            assert Answer.read(sock).headers["upload-offset"] == "200000"
+            sock.sendall(patch_head(address, 200_000, 100_000) + data[200_000:])
+            assert Answer.read(sock).status == 204
+        assert server.stored(address)[1] == hashlib.sha256(data).hexdigest()
+
+    def test_a_chunked_body_that_is_cut_keeps_what_arrived(self, server):
+        data = content(100_000)
+        address = server.new_upload(len(data))
+        with server.connect() as sock:
+            sock.sendall(patch_head(address, 0, None) + b"186a0\r\n" + data[:54_321])
+        until(lambda: server.offset(address) == 54_321, "what arrived")
+
+    def test_an_overlong_chunked_body_keeps_what_fits(self, server):
+        address = server.new_upload(10)
+        with server.connect() as sock:
+            sock.sendall(patch_head(address, 0, None) + b"14\r\n" + b"x" * 20 + b"\r\n0\r\n\r\n")
+            assert Answer.read(sock).status == 413
+        until(lambda: server.offset(address) == 10, "what fits")
+
+    @pytest.mark.parametrize(
+        "frames", [b"zz\r\n", b"-5\r\nabc", b"\r\n", b"5\r\nabcdeXX", b"f" * 5000]
+    )
+    def test_broken_framing_is_refused(self, server, frames):
+        address = server.new_upload(10)
+        with server.connect() as sock:
+            sock.sendall(patch_head(address, 0, None) + frames)
+            assert Answer.read(sock).status == 400
+        assert server.offset(address) <= 5
+
+    def test_two_requests_on_one_connection(self, server):
+        """The server's count of the body stays right, so the connection can be used again."""
+        data = content(50_000)
+        address = server.new_upload(len(data))
+        with server.connect() as sock:
+            first = patch_head(address, 0, 20_000) + data[:20_000]
+            sock.sendall(first + patch_head(address, 20_000, 30_000) + data[20_000:])
+            assert Answer.read(sock).headers["upload-offset"] == "20000"
+            assert Answer.read(sock).headers["upload-offset"] == "50000"
+
+
+class TestKill:
+    def test_no_acknowledged_byte_is_lost(self, tmp_path):
+        server = Portal(tmp_path)
+        with serving(server):
+            server.set_up()
+            data = content(20_000_003)
+            address = server.new_upload(len(data))
+            assert server.patch(address, 0, data[:9_000_001]).status == 204
+            with server.connect() as sock:
+                sock.sendall(patch_head(address, 9_000_001, len(data) - 9_000_001))
+                sock.sendall(data[9_000_001:15_000_000])
+                server.kill()
+            server.start()
+            at = server.offset(address)
+            assert 9_000_001 <= at <= 15_000_000
+            assert server.patch(address, at, data[at:]).status == 204
+            digest, plain = server.stored(address)
+            assert plain == hashlib.sha256(data).hexdigest()
+            assert digest.endswith("-3")
+
+
+class TestTakeover:
+    def test_a_hanging_request_is_taken_over(self, server):
+        data = content(90_000)
+        address = server.new_upload(len(data))
+        with server.connect() as hanging:
+            hanging.sendall(patch_head(address, 0, len(data)) + data[:40_000])
+            until(lambda: server.offset(address) == 40_000, "HEAD shows what arrived")
+            assert Answer.read(hanging).status == 409
+        with server.connect() as hanging:
+            hanging.sendall(patch_head(address, 40_000, 50_000) + data[40_000:60_000])
+            at = until(lambda: server.offset(address) == 60_000 and 60_000, "the second part")
+            answer = server.patch(address, at, data[at:])
+            assert (answer.status, answer.headers["upload-offset"]) == (204, "90000")
+        assert server.stored(address)[1] == hashlib.sha256(data).hexdigest()
+
+    def test_two_writers_converge_on_one_file(self, server):
+        data = content(4_000_000)
+        address = server.new_upload(len(data))
+        statuses: list[int] = []
+
+        def tab() -> None:
+            while (at := server.offset(address)) < len(data):
+                try:
+                    answer = server.patch(address, at, data[at : at + 500_000])
+                except (AssertionError, OSError):
+                    continue
+                statuses.append(answer.status)
+
+        tabs = [threading.Thread(target=tab) for _ in range(3)]
+        for one in tabs:
+            one.start()
+        for one in tabs:
+            one.join(60)
+        assert set(statuses) <= {204, 409}
+        assert server.stored(address)[1] == hashlib.sha256(data).hexdigest()
+
+    def test_termination_stops_a_hanging_request(self, server):
+        address = server.new_upload(1000)
+        with server.connect() as hanging:
+            hanging.sendall(patch_head(address, 0, 1000) + b"x" * 10)
+            until(lambda: server.offset(address) == 10, "it has begun")
+        with server.connect() as hanging:
+            hanging.sendall(patch_head(address, 10, 990) + b"x" * 10)
+            assert server.tus("DELETE", address).status == 204
+            assert Answer.read(hanging).status in (409, 410)
+        assert server.tus("HEAD", address).status == 410
+
+
+def test_wrong_bytes_for_a_declared_digest_begin_again(server):
+    right, wrong = content(5000), content(5001)[:5000]
+    address = server.new_upload(5000, hashlib.sha256(right).hexdigest())
+    answer = server.patch(address, 0, wrong)
+    assert (answer.status, answer.headers["upload-offset"]) == (460, "0")
+    assert server.patch(address, 0, right).status == 204
+    assert server.stored(address)[1] == hashlib.sha256(right).hexdigest()
