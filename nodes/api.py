@@ -150,7 +150,7 @@ def spec(request: HttpRequest, lease: Lease) -> JsonResponse:
 
 @lease_view("GET")
 def files(request: HttpRequest, lease: Lease) -> JsonResponse:
-    after = _number(request.GET.get("after", "0"), "after")
+    after = _number(request.GET.get("after") or "0", "after")
     rest = [file for file in lease_files(lease) if file.id > after]
     page = rest[:PAGE]
     following = str(page[-1].id) if len(rest) > PAGE else None

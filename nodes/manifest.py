@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from jobs.models import Shard
+from jobs.models import Shard, ShardPart
 from jobs.states import ShardKind
 from nodes.models import Lease
 from staging.digests import chunk_size_of
-from staging.models import File
-from staging.selection import chosen_files
+from staging.models import Dataset, File
+from staging.selection import chosen_files, matcher
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,27 @@ def lease_file(lease: Lease, number: int) -> File | None:
     if shard.kind == ShardKind.FINISH:
         mine = file.dataset_id == job.output_id and not file.path.startswith(shard.folder)
         return file if mine else None
-    # A part is a run of chosen files, so only a look at the part itself can tell.
-    mounted = any(i.dataset_id == file.dataset_id for i in job.inputs.all())
-    return file if mounted and any(f.id == number for f in _part(shard)) else None
+    parts = shard.parts.filter(input__dataset_id=file.dataset_id).select_related("input__dataset")
+    return file if any(_holds(part, file) for part in parts) else None
+
+
+def _holds(part: ShardPart, file: File) -> bool:
+    """Whether a file of the part's dataset is in the part. Asked once for every file of a lease."""
+    source = part.input
+    patterns = tuple(source.patterns)
+    span = _span(source.dataset.code, patterns, part.start, part.stop)
+    within = span is not None and span[0] <= file.path.encode() <= span[1]
+    return within and matcher(list(patterns)).fullmatch(file.path) is not None
+
+
+@lru_cache(maxsize=10_000)
+def _span(
+    dataset: str, patterns: tuple[str, ...], start: int, stop: int
+) -> tuple[bytes, bytes] | None:
+    """The first and last path of a run of chosen files; None where it is empty.
+
+    A staged dataset never changes and its code is never used again, so this may be kept.
+    """
+    files = chosen_files(dataset=Dataset.objects.get(code=dataset), patterns=list(patterns))
+    run = files[start:stop]
+    return (run[0].path.encode(), run[-1].path.encode()) if run else None
