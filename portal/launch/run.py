@@ -30,6 +30,8 @@ from portal.launch.process import ROOT, adopt_orphans, end_with_make
 NODES = {"this-machine": [], "simulated": ["--simulate-gpus", "8"]}
 START_S = 60.0
 SETUP_S = 300.0
+# Celery's farewell, and its warning for root: the tasks of this portal take only numbers.
+WORKER_MUTE = "^$|Warm shutdown|SecurityWarning|not recommended|--uid|^User info|_warn_or_raise"
 
 
 class Place(NamedTuple):
@@ -128,7 +130,7 @@ def worker_part(place: Place) -> Part:
     )
     argv += ["--queues", "control,transfer", "--schedule", str(folder / "beat")]
     argv += ["--loglevel", "WARNING", "--without-gossip", "--without-mingle"]
-    return Part("worker", argv, base_env(place), restarts=True, mute="^$|Warm shutdown")
+    return Part("worker", argv, base_env(place), restarts=True, mute=WORKER_MUTE)
 
 
 def agent_part(place: Place, name: str) -> Part:
