@@ -14,7 +14,6 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 
 from nodes import fleet
 from nodes.models import Gpu, Lease, LeaseEvent, LeaseGpu, LedgerRow, Node, NodeEvent
@@ -252,7 +251,6 @@ class NodeAdmin(OperatorAdmin):
     def response_add(self, request: HttpRequest, obj: Node, post_url_continue=None) -> HttpResponse:
         return self._show_token(request, obj, request.enrol_token)  # type: ignore[attr-defined]
 
-    @never_cache
     def token(self, request: HttpRequest, pk: int) -> HttpResponse:
         """A new one-time token: a page that says what follows, then the token, shown once."""
         node = self._node(pk)
@@ -266,12 +264,11 @@ class NodeAdmin(OperatorAdmin):
         context = self._context(request, node, f"New enrolment token for {node.name}")
         return TemplateResponse(request, "admin/nodes/node/token_confirm.html", context)
 
-    @never_cache
     def act(self, request: HttpRequest, pk: int, verb: str) -> HttpResponse:
         node, act = self._node(pk), ACTS.get(verb)
         if act is None:
             raise Http404
-        form = ActForm(request.POST or None)
+        form = ActForm(request.POST if request.method == "POST" else None)
         if request.method == "POST" and form.is_valid():
             try:
                 act.verb(node=node, actor=actor_of(request), reason=form.cleaned_data["reason"])

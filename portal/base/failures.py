@@ -29,15 +29,19 @@ def wants_json(request: HttpRequest) -> bool:
 
 def outage(error: BaseException | None) -> str:
     """The sentence for an error that means an outage, else nothing."""
-    if isinstance(error, (OperationalError, InterfaceError)):
-        sqlite = connection.vendor == "sqlite"
-        if not sqlite or any(word in str(error) for word in SQLITE_AWAY):
-            return "The portal's database cannot be reached just now. Nothing was changed."
+    if isinstance(error, InterfaceError) or _database_away(error):
+        return "The portal's database cannot be reached just now. Nothing was changed."
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return "The portal's broker cannot be reached just now. Nothing was changed."
     if isinstance(error, BrokerError):
         return "The portal's broker cannot be reached just now. Nothing was changed."
     return ""
+
+
+def _database_away(error: BaseException | None) -> bool:
+    if not isinstance(error, OperationalError):
+        return False
+    return connection.vendor != "sqlite" or any(word in str(error) for word in SQLITE_AWAY)
 
 
 def unavailable(request: HttpRequest, error: BaseException, sentence: str) -> HttpResponse:

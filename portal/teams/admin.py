@@ -49,7 +49,10 @@ class TeamForm(forms.ModelForm):
         return name
 
     def clean_invite_admin(self) -> str:
-        return self.cleaned_data["invite_admin"].lower()
+        email = self.cleaned_data["invite_admin"].lower()
+        if self.instance.pk and self.instance.memberships.filter(user__email=email).exists():
+            raise forms.ValidationError(f"{email} is a member of this team already.")
+        return email
 
     def limits(self) -> dict[str, int | None]:
         return {name: self.cleaned_data[name] for name in services.LIMITS}

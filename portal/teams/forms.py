@@ -31,6 +31,11 @@ class InviteForm(forms.Form):
         return self.cleaned_data["email"].lower()
 
 
+def read_address(text: str) -> str:
+    """An address from a command line, in lower case. Raises ValidationError."""
+    return forms.EmailField(max_length=254).clean(text).lower()
+
+
 class RoleForm(forms.Form):
     role = forms.ChoiceField(choices=Membership.Role.choices)
 

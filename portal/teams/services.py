@@ -16,6 +16,7 @@ from portal.teams.models import Invitation, Membership, Team, User
 
 Role = Membership.Role
 LIMITS = ("quota_bytes", "max_gpus_per_job", "max_hours", "retention_days")
+LONGEST_NAME = 80
 MOST_INVITATIONS_PER_HOUR = 60
 
 
@@ -44,6 +45,7 @@ def create_team(
     *, name: str, actor: str, first_admin: str, **limits: int | None
 ) -> tuple[Team, Invited]:
     """A team whose first admin is invited by mail. `limits` are columns named in LIMITS."""
+    _check_name(name)
     with transaction.atomic():
         at = db_now()
         if Team.objects.filter(name=name).exists():
@@ -55,6 +57,7 @@ def create_team(
 
 def change_team(*, team: Team, actor: str, name: str, **limits: int | None) -> None:
     """Rename it, and set every limit named; None means that none is set."""
+    _check_name(name)
     with transaction.atomic():
         at = db_now()
         before = _locked(team)
@@ -191,6 +194,12 @@ def remove_member(*, membership: Membership, actor: str) -> None:
         membership.team.note(verb, at=at, actor=actor, address=email)
         _withdraw_sent_by(membership, actor)
         drop_links(user=membership.user)
+
+
+def _check_name(name: str) -> None:
+    """A team's name stands in mail and on pages."""
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise DomainError(f"A team's name has 1 to {LONGEST_NAME} printable characters.")
 
 
 def _locked(team: Team) -> Team:

@@ -1,5 +1,6 @@
 """The pages of a team, and the two ways in that need no password: invitation, sign-in link."""
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -35,6 +36,7 @@ def team(request: HttpRequest) -> HttpResponse:
     context = {
         "members": ours.memberships.select_related("user").order_by("user__email"),
         "invitations": ours.invitations.open(db_now()).order_by("email"),
+        "retention_days": ours.retention_days or settings.DEFAULT_RETENTION_DAYS,
         "events": ours.events.order_by("-at", "-id")[:EVENTS_SHOWN],
         "is_admin": request.membership.role == Membership.Role.ADMIN,  # type: ignore[attr-defined]
     }
@@ -47,7 +49,7 @@ def team(request: HttpRequest) -> HttpResponse:
 def invite(request: HttpRequest) -> HttpResponse:
     """The link stands on the answer to the POST and nowhere else, so it is shown once."""
     ours = require_admin(request)
-    form = InviteForm(request.POST or None)
+    form = InviteForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         try:
             invited = services.invite(team=ours, actor=actor_of(request), **form.cleaned_data)
@@ -130,7 +132,8 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     if request.user.is_authenticated:
         return _join(request, row)
     known = User.objects.filter(email=row.email).first()
-    form = NewAccountForm(request.POST or None, email=row.email)
+    typed = request.POST if request.method == "POST" else None
+    form = NewAccountForm(typed, email=row.email)
     if known is None and request.method == "POST" and form.is_valid():
         password = form.cleaned_data["password1"]
         member = services.accept_with_new_account(invitation=row, password=password)

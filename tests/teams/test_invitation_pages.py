@@ -117,7 +117,9 @@ def test_a_deactivated_account_cannot_join(client, stranger, team):
 def test_used_expired_withdrawn_and_unknown_say_which(client, team):
     used, expired, withdrawn = (invited(team, f"{n}@x.example") for n in ("u", "e", "w"))
     Client().post(used, GOOD)
-    Invitation.objects.filter(email="e@x.example").update(expires_at=db_now() - timedelta(seconds=1))
+    Invitation.objects.filter(email="e@x.example").update(
+        expires_at=db_now() - timedelta(seconds=1)
+    )
     Invitation.objects.filter(email="w@x.example").update(withdrawn_at=db_now())
     for path, sentence in [
         (used, "was used before"),

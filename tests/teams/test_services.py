@@ -14,6 +14,7 @@ from portal.teams.access import is_member
 from portal.teams.accounts import create_link
 from portal.teams.models import Invitation, Membership, SignInLink, Team, User
 
+pytestmark = pytest.mark.db
 Role = Membership.Role
 
 
@@ -32,7 +33,11 @@ def verbs(team: Team) -> list[str]:
 @pytest.mark.django_db
 def test_a_new_team_has_its_limits_and_an_invited_admin():
     team, invited = services.create_team(
-        name="Optics", actor="op@x.example", first_admin="Boss@X.example", quota_bytes=5, max_hours=2
+        name="Optics",
+        actor="op@x.example",
+        first_admin="Boss@X.example",
+        quota_bytes=5,
+        max_hours=2,
     )
     assert (team.quota_bytes, team.max_hours, team.max_gpus_per_job) == (5, 2, None)
     assert (invited.invitation.email, invited.invitation.role) == ("boss@x.example", "admin")
@@ -106,15 +111,13 @@ def test_an_account_that_exists_by_now_is_not_made_again(team):
 
 def test_another_account_cannot_accept(team, stranger):
     invited = services.invite(team=team, email="n@x.example", role="member", actor="a@x.example")
-    with pytest.raises(Forbidden, match="n@x.example"):
+    with pytest.raises(Forbidden, match="is for n@x"):
         services.accept_invitation(invitation=invited.invitation, user=stranger)
     assert not is_member(stranger.email, team.pk)
 
 
 def test_a_withdrawn_invitation_cannot_be_accepted_even_if_it_was_read_before(team, stranger):
-    invited = services.invite(
-        team=team, email=stranger.email, role="member", actor="a@x.example"
-    )
+    invited = services.invite(team=team, email=stranger.email, role="member", actor="a@x.example")
     services.withdraw_invitation(invitation=invited.invitation, actor="a@x.example")
     with pytest.raises(Conflict):
         services.accept_invitation(invitation=invited.invitation, user=stranger)
@@ -190,7 +193,6 @@ def test_changing_limits_says_what_changed(team):
     assert said == ["renamed the team from Climate", "changed the limits: max_hours 4"]
 
 
-@pytest.mark.db
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite in memory has one connection")
 def test_two_admins_who_remove_each_other_at_once_leave_one(team, owner, mate):

@@ -237,7 +237,9 @@ def test_hostile_reset_addresses_are_form_errors(client, db, mailoutbox, kind):
     assert mailoutbox == []
 
 
-@pytest.mark.parametrize("key", ["1-x", "zzzzzzzzzzzzzzzzzzz-a-b", "1-set-password", "0-%00", "1-%FF"])
+@pytest.mark.parametrize(
+    "key", ["1-x", "zzzzzzzzzzzzzzzzzzz-a-b", "1-set-password", "0-%00", "1-%FF"]
+)
 def test_hostile_reset_keys(client, owner, key):
     response = client.get(f"/accounts/password/reset/key/{key}/")
     assert response.status_code in (200, 400)

@@ -46,6 +46,13 @@ def test_members_see_members_roles_limits_and_history(owner, mate_client, team):
     assert "Invite a person" not in seen
 
 
+def test_the_installations_retention_shows_where_the_team_has_none(owner_client, team, settings):
+    settings.DEFAULT_RETENTION_DAYS = 30
+    assert "30 days" in page(owner_client, "/team/")
+    type(team).objects.update(retention_days=1)
+    assert "1 day<" in page(owner_client, "/team/")
+
+
 def test_the_other_team_is_not_on_the_page(owner_client, stranger):
     assert stranger.email not in page(owner_client, "/team/")
 

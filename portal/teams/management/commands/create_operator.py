@@ -5,9 +5,9 @@ import os
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.validators import validate_email
 
 from portal.teams.accounts import set_operator
+from portal.teams.forms import read_address
 from portal.teams.models import User
 
 
@@ -21,10 +21,9 @@ class Command(BaseCommand):
         parser.add_argument("email")
 
     def handle(self, *args: str, **options: str) -> None:
-        email = str(options["email"]).strip().lower()
         password = os.environ.get("E31_PASSWORD") or None
         try:
-            validate_email(email)
+            email = read_address(options["email"])
             user = User.objects.filter(email=email).first()
             if user is None:
                 if password:

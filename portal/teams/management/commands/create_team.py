@@ -5,12 +5,12 @@ import os
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.validators import validate_email
 from django.db import transaction
 
 from portal.base.errors import DomainError
 from portal.teams import services
-from portal.teams.models import Team, User
+from portal.teams.forms import read_address
+from portal.teams.models import User
 
 ACTOR = "command line"
 
@@ -27,10 +27,9 @@ class Command(BaseCommand):
         parser.add_argument("--password", action="store_true", help="Read E31_PASSWORD.")
 
     def handle(self, *args: str, **options: str) -> None:
-        name, email = str(options["name"]).strip(), str(options["admin"]).strip().lower()
+        name = str(options["name"]).strip()
         try:
-            validate_email(email)
-            Team(name=name).full_clean()
+            email = read_address(options["admin"])
             if options["password"]:
                 self._with_account(name, email)
             else:
