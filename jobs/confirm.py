@@ -2,8 +2,9 @@
 
 from django.urls import reverse
 
-from jobs.models import Job
+from jobs.models import After, Job
 from jobs.states import JobState, ShardState
+from jobs.summary import number_word
 
 
 def confirm_cancel(job: Job) -> dict[str, str]:
@@ -20,10 +21,7 @@ def confirm_cancel(job: Job) -> dict[str, str]:
 def cancel_consequence(job: Job) -> str:
     """What cancelling ends now, what it waits for, and what stays."""
     if job.state == JobState.STAGING:
-        return (
-            "The job ends at once. No compute is held, and nothing was metered. "
-            "Its datasets stay; an input declared to be deleted after the job is deleted."
-        )
+        return f"The job ends at once. No compute is held, nothing was metered. {_deletions(job)}"
     holding = job.shards.filter(state__in=[ShardState.ACTIVE, ShardState.DELIVERING]).count()
     waiting = job.shards.filter(state=ShardState.QUEUED).count()
     sentences = []
@@ -40,14 +38,19 @@ def cancel_consequence(job: Job) -> str:
         sentences.append("Output that has not come back is discarded; the log stays.")
     else:
         sentences.append("No compute is held now.")
-    sentences.append(
-        "This cannot be undone. An input declared to be deleted after the job is deleted."
-    )
+    sentences.append(_deletions(job) + " This cannot be undone.")
     return " ".join(sentences)
 
 
+def _deletions(job: Job) -> str:
+    names = [row.dataset.name for row in job.inputs.filter(after=After.DELETE)]
+    if not names:
+        return "Its datasets stay."
+    return f"As declared, {', '.join(names)} will be deleted, unless another job needs it."
+
+
 def _pieces(count: int) -> str:
-    return "One piece" if count == 1 else f"{count:,} pieces"
+    return f"{number_word(count).capitalize()} piece{'' if count == 1 else 's'}"
 
 
 def confirm_delete(job: Job) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from django.db.models import Q
 
+from jobs.logs import remove_unkept_logs
 from jobs.models import Job
 from jobs.services import advance
+from jobs.signals import job_ended
 from jobs.states import JobState
 from portal.base.clock import db_now
 from staging.models import Dataset
@@ -12,6 +14,7 @@ from staging.signals import dataset_settled
 
 def connect() -> None:
     dataset_settled.connect(_settled, dispatch_uid="jobs.dataset_settled")
+    job_ended.connect(remove_unkept_logs, dispatch_uid="jobs.remove_unkept_logs")
 
 
 def _settled(sender: object, dataset: Dataset, **kwargs: object) -> None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+from django.db import transaction
 
+from jobs.models import Job
 from portal.base.errors import Conflict, NotFound, TooLarge
 
 CODE = re.compile(r"[a-z0-9]{1,16}")
@@ -40,6 +42,8 @@ def append_log(lease_code: str, offset: int, data: bytes) -> int:
     """
     path = log_path(lease_code)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if _gone_mark(path).exists():
+        return max(0, offset) + len(data)
     with _locked(path) as descriptor:
         size = os.fstat(descriptor).st_size
         if offset != size:
@@ -69,6 +73,31 @@ def _write(descriptor: int, data: bytes) -> int:
     while done < len(data):
         done += os.write(descriptor, data[done:])
     return done
+
+
+def remove_log(lease_code: str) -> None:
+    """Delete a log for good. What its agent may still send of it is taken and dropped."""
+    path = log_path(lease_code)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _gone_mark(path).touch()
+    path.unlink(missing_ok=True)
+
+
+def remove_logs(lease_codes: list[str]) -> None:
+    for code in lease_codes:
+        remove_log(code)
+
+
+def _gone_mark(path: Path) -> Path:
+    return path.with_suffix(".gone")
+
+
+def remove_unkept_logs(sender: object, job: Job, **kwargs: object) -> None:
+    """The end of a job that declared its log not to be kept; files go after the commit."""
+    if job.keep_log:
+        return
+    codes = [code for code in job.shards.values_list("leases__code", flat=True) if code]
+    transaction.on_commit(lambda: remove_logs(codes))
 
 
 def log_size(lease_code: str) -> int:

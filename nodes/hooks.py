@@ -3,9 +3,10 @@
 from datetime import datetime
 
 from jobs import capacity as job_capacity
+from jobs import held as job_held
 from jobs.models import Job
 from jobs.signals import cancel_asked, job_ended, shard_queued
-from nodes import capacity, leases, records, tasks
+from nodes import capacity, held, leases, records, tasks
 from nodes.models import Lease
 from nodes.states import BEFORE_GRANT, TERMINAL, LeaseReason, LeaseState
 from portal.base.clock import db_now
@@ -15,6 +16,7 @@ from staging.uploads import register_holder
 
 def connect() -> None:
     job_capacity.register(capacity.problem)
+    job_held.register(held.held_by_job)
     register_holder("lease", lease_may_upload)
     job_ended.connect(_job_ended, dispatch_uid="nodes.job_ended")
     shard_queued.connect(_shard_queued, dispatch_uid="nodes.shard_queued")

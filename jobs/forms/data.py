@@ -72,7 +72,9 @@ class Part:
 
 class InputForm(RowForm):
     SAYS = ("dataset", "mount", "tops", "patterns")
-    dataset = forms.ChoiceField(label="Dataset", required=False)
+    dataset = forms.ChoiceField(
+        label="Dataset", required=False, help_text="In the store, or on its way to it."
+    )
     mount = forms.CharField(
         label="Folder name under /data",
         required=False,

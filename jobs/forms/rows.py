@@ -56,7 +56,7 @@ class Rows[F: RowForm]:
     ) -> list[F]:
         if data is not None:
             numbers = self._within(row_numbers(data, self.prefix))
-            return [self.form(str(n), data=data) for n in numbers]
+            return [self._sent_form(str(n), data) for n in numbers]
         if typed is None:
             return [self.form(str(n), initial=row) for n, row in enumerate(default)]
         numbers = self._within(row_numbers(typed, self.prefix))
@@ -64,6 +64,11 @@ class Rows[F: RowForm]:
             self.form(str(n), initial=initial_of(self.form_class, typed, f"{self.prefix}-{n}"))
             for n in numbers
         ]
+
+    def _sent_form(self, number: str, data: QueryDict) -> F:
+        """An empty row is shown again as it was, without being asked for anything."""
+        form = self.form(number, data=data)
+        return form if form.said else self.form(number)
 
     def _within(self, numbers: list[int]) -> list[int]:
         if len(numbers) > self.most:

@@ -327,7 +327,7 @@ def test_delete_draft_asks_first(owner_client):
 def test_cancel_asks_first_and_names_the_consequence(owner_client, team):
     job = make_job(team, shards=2)
     page = owner_client.get(f"/jobs/{job.code}/cancel").content.decode()
-    assert "2 pieces that wait end at once. No compute is held now." in page
+    assert "Two pieces that wait end at once. No compute is held now." in page
     job.refresh_from_db()
     assert job.state == "queued"
     assert owner_client.post(f"/jobs/{job.code}/cancel").status_code == 302
