@@ -47,6 +47,8 @@ class Room:
         promised = sum(_promised(other) for other in others if other is not lease)
         if promised + needed > self.total:
             raise _full(needed, max(0, self.total - promised))
+        held = self.cache.bytes_held()[1]
+        self.cache.free(promised + needed + held - self.total)
         short = needed - (self.free() - FLOOR_BYTES)
         # What this lease has fetched already is in both sums: evicting too much does no harm.
         if short > 0 and self.cache.free(short) < short:

@@ -122,11 +122,18 @@ class Agent:
                 self.steps.forget(lease)
                 del self.leases[lease.code]
             else:
-                self.steps.look(lease)
+                self._step(lease)
         self._ship_logs()
         self._look_at_machine()
         if self._poll is None and (self._due() or self._changed()):
             self._start_poll()
+
+    def _step(self, lease: Lease) -> None:
+        """One lease whose folder cannot be written (a full disk) stops no other."""
+        try:
+            self.steps.look(lease)
+        except OSError as error:
+            log.error("Lease %s cannot go on now: %s", lease.code, error)
 
     def _sleep(self) -> None:
         due = min(self._next_poll, self._next_logs if self._unsent() else self._next_poll)
@@ -244,10 +251,10 @@ class Agent:
         poll, self._poll = self._poll, None
         try:
             answer = poll.result()
-            for order in answer["leases"]:
-                self._obey(order)
+            orders = list(answer["leases"])
             pause = int(answer["next_poll_ms"]) / 1000
             self._backoff.reset()
+            self._obey_all(orders)
         except Away as error:
             pause = self._away(str(error))
         except Refused as error:
@@ -270,6 +277,14 @@ class Agent:
         return self._backoff.next()
 
     # -- orders
+
+    def _obey_all(self, orders: list[dict[str, Any]]) -> None:
+        """One order that cannot be read or carried out stops no other."""
+        for order in orders:
+            try:
+                self._obey(order)
+            except (KeyError, TypeError, ValueError, OSError) as error:
+                log.error("Not carried out: %.300r (%s)", order, error)
 
     def _obey(self, order: dict[str, Any]) -> None:
         code, token, wanted = str(order["lease"]), str(order["token"]), order["wanted"]

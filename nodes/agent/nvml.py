@@ -17,6 +17,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
+    proctree.die_with_parent()
     json.dump(look(), sys.stdout)
 
 
