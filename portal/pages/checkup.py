@@ -56,7 +56,7 @@ def python() -> Iterator[Finding]:
 def database() -> Iterator[Finding]:
     part = parts.database()
     if not part.ok:
-        yield problem(part.why)
+        yield problem(f"{part.why} {part.detail}".strip())
         return
     executor = MigrationExecutor(connection)
     waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -69,13 +69,17 @@ def database() -> Iterator[Finding]:
 def broker() -> Iterator[Finding]:
     part = parts.broker()
     kind = "embedded" if settings.EMBEDDED_BROKER else "external"
-    yield fine(f"The {kind} broker answers.") if part.ok else problem(part.why)
+    yield (
+        fine(f"The {kind} broker answers.")
+        if part.ok
+        else problem(f"{part.why} {part.detail}".strip())
+    )
 
 
 def store() -> Iterator[Finding]:
     part = parts.store()
     if not part.ok:
-        yield problem(part.why)
+        yield problem(f"{part.why} {part.detail}".strip())
         return
     if warning := part.facts.get("warning"):
         yield problem(f"The store's disk is too full: {warning}")
@@ -166,7 +170,7 @@ def scheduler() -> Iterator[Finding]:
     if part.ok:
         yield fine(f"The last scheduling pass was {part.facts['age_s']} s ago.")
     else:
-        yield problem(part.why)
+        yield problem(f"{part.why} {part.detail}".strip())
 
 
 def people() -> Iterator[Finding]:

@@ -21,10 +21,14 @@ BROKER_PATIENCE_S = 2
 
 @dataclass
 class Part:
-    """One part: whether it can do its work, why not, and what was measured."""
+    """One part: whether it can do its work, why not, and what was measured.
+
+    `detail` may name hosts and folders: `doctor` prints it, /readyz is public and does not.
+    """
 
     ok: bool
     why: str = ""
+    detail: str = ""
     facts: dict[str, object] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
@@ -35,7 +39,7 @@ def database() -> Part:
     try:
         db_now()
     except DatabaseError as error:
-        return Part(False, f"The database cannot be reached: {_first_line(error)}")
+        return Part(False, "The database cannot be reached.", _first_line(error))
     return Part(True)
 
 
@@ -45,7 +49,7 @@ def broker() -> Part:
         with redis.Redis.from_url(settings.REDIS_URL, **patience) as client:
             client.ping()
     except (redis.RedisError, OSError, ValueError) as error:
-        return Part(False, f"The broker does not answer: {_first_line(error)}")
+        return Part(False, "The broker does not answer.", _first_line(error))
     return Part(True)
 
 
@@ -60,7 +64,7 @@ def store() -> Part:
         probe.unlink()
         free = shutil.disk_usage(root).free
     except OSError as error:
-        return Part(False, f"The store {root} cannot be written: {error.strerror}.")
+        return Part(False, "The store cannot be written.", f"{root}: {error.strerror}.")
     facts: dict[str, object] = {"free_bytes": free, "floor_bytes": settings.DISK_FLOOR_BYTES}
     if free < settings.DISK_FLOOR_BYTES:
         facts["warning"] = (
@@ -76,14 +80,14 @@ def scheduler() -> Part:
         row = Installation.objects.filter(id=1).first()
         now = db_now()
     except DatabaseError as error:
-        return Part(False, f"The last pass cannot be read: {_first_line(error)}")
+        return Part(False, "The last scheduling pass cannot be read.", _first_line(error))
     if row is None or row.last_pass_at is None:
         return Part(False, "No scheduling pass has been made. A worker with beat makes them.")
     age = max(timedelta(0), now - row.last_pass_at)
     facts: dict[str, object] = {"age_s": round(age.total_seconds(), 1)}
     if age > LATEST_PASS:
         why = f"The last scheduling pass was {in_words(age)} ago. Is a worker with beat running?"
-        return Part(False, why, facts)
+        return Part(False, why, facts=facts)
     return Part(True, facts=facts)
 
 

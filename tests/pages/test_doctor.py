@@ -113,8 +113,9 @@ def test_nodes_that_need_a_look(db):
 
 
 def test_mail_that_is_not_sent_is_said(settings):
+    settings.MAILERS = {"default": {"BACKEND": settings.CONSOLE}}
     assert "signin_link" in said(checkup.mailing)
-    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend"}}
+    settings.MAILERS = {"default": {"BACKEND": settings.SMTP}}
     assert said(checkup.mailing) == "fine: Mail goes out by SMTP."
 
 
@@ -129,6 +130,14 @@ def test_the_store_and_its_floor(settings):
     assert "can be written" in said(checkup.store)
     settings.DISK_FLOOR_BYTES = 2**62
     assert "problem: The store's disk is too full" in said(checkup.store)
+
+
+def test_what_is_away_is_named_with_its_place(settings, tmp_path):
+    settings.REDIS_URL = f"unix://{tmp_path}/nothing.sock"
+    assert f"{tmp_path}/nothing.sock" in said(checkup.broker)
+    (tmp_path / "file").write_text("")
+    settings.STORE_ROOT = tmp_path / "file" / "store"
+    assert str(settings.STORE_ROOT) in said(checkup.store)
 
 
 def test_operators_are_counted(db, operator):

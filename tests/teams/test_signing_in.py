@@ -222,6 +222,13 @@ def test_a_reset_mail_leads_to_a_new_password_once(client, owner, mailoutbox):
     assert "This link does not work" in Client().get(path).content.decode()
 
 
+def test_without_a_mail_server_a_reset_prints_no_link(client, owner, settings, capfd):
+    settings.MAILERS = {"default": {"BACKEND": settings.CONSOLE}}
+    asked = client.post("/accounts/password/reset/", {"email": owner.email})
+    assert asked["Location"] == "/accounts/password/reset/done/"
+    assert "/password/reset/key/" not in "".join(capfd.readouterr())
+
+
 def test_an_unknown_address_gets_no_mail_and_the_same_answer(client, db, mailoutbox):
     response = client.post("/accounts/password/reset/", {"email": "nobody@x.example"})
     assert response["Location"] == "/accounts/password/reset/done/"

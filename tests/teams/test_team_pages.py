@@ -113,6 +113,17 @@ def test_an_invitation_goes_out_by_mail_after_the_commit(
     assert "Climate" in mail.subject
 
 
+def test_without_a_mail_server_nothing_is_printed_and_the_page_says_so(
+    owner_client, settings, capfd, django_capture_on_commit_callbacks
+):
+    settings.MAILERS = {"default": {"BACKEND": settings.CONSOLE}}
+    with django_capture_on_commit_callbacks(execute=True):
+        response = owner_client.post("/team/invite", GOOD_INVITE)
+    assert "This portal sends no mail" in response.content.decode()
+    token = response.context["invited"].address.rsplit("/", 1)[1]
+    assert token not in "".join(capfd.readouterr())
+
+
 def test_a_mail_that_cannot_leave_is_no_error(
     owner_client, monkeypatch, django_capture_on_commit_callbacks
 ):

@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.base.errors import DomainError
 from portal.teams.accounts import create_link
+from portal.teams.forms import read_address
 from portal.teams.models import User
 
 
@@ -18,7 +20,10 @@ class Command(BaseCommand):
         parser.add_argument("--minutes", type=int, default=60, help="How long it works.")
 
     def handle(self, *args: str, **options: str) -> None:
-        user = User.objects.filter(email=str(options["email"]).lower()).first()
+        try:
+            user = User.objects.filter(email=read_address(options["email"])).first()
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
         if user is None:
             raise CommandError(f"There is no account with the address {options['email']}.")
         minutes = int(options["minutes"])
