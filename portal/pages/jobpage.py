@@ -9,14 +9,14 @@ from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, ShardState
-from nodes.meter import JobMeter, counted, declared_cap, job_meter, slices
+from nodes.meter import counted, declared_cap, job_meter, slices
 from nodes.models import Lease, Node, SchedulerReason
 from nodes.states import LIVE, METERED, TERMINAL, LeaseState, NodeState
 from portal.base.icons import look_of
 from portal.pages import pieces
 from portal.pages.retention import Retention, retention
 from portal.pages.steps import Step, current_step, steps
-from portal.pages.timeline import Timeline, timeline
+from portal.pages.timeline import timeline
 from staging.models import Dataset, File
 
 PIECES_PER_PAGE = 25
@@ -251,9 +251,9 @@ def title_of(job: Job) -> str:
     return f"{look_of(job.state, job.outcome).word.capitalize()}: {job.name}"
 
 
-def milestone_of(job: Job, found: list[Step], meter: JobMeter, line: Timeline) -> str:
+def milestone_of(job: Job, found: list[Step]) -> str:
     """What a polite live region says when it changes; not the running numbers."""
-    now = next((step for step in found if step.mark in ("current", "failed")), None)
     if job.state == JobState.ENDED:
         return f"The job {look_of(job.state, job.outcome).word}."
-    return f"{now.title}: {now.sentence}" if now else ""
+    now = next((step for step in found if step.mark == "current"), None)
+    return f"Now: {now.title}." if now else ""

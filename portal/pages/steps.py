@@ -61,11 +61,7 @@ def _first(leases: Iterable[Lease], column: str) -> datetime | None:
 
 
 def _last(leases: Iterable[Lease], *columns: str) -> datetime | None:
-    """The latest of the columns' first known value, over all leases."""
-    ends = []
-    for lease in leases:
-        ends += [v for column in columns if (v := getattr(lease, column))][:1]
-    return max(ends, default=None)
+    return max((v for lease in leases for c in columns if (v := getattr(lease, c))), default=None)
 
 
 def _times(job: Job, leases: Sequence[Lease]) -> Times:
@@ -83,11 +79,11 @@ def _times(job: Job, leases: Sequence[Lease]) -> Times:
         "run": (first_running, _last(returned, "returning_at")),
         "output": (
             _first(returned, "returning_at"),
-            _last(returned, "output_verified_at", "releasing_at", "ended_at"),
+            _last(returned, "output_verified_at", "releasing_at"),
         ),
         "release": (
             _first(allocated, "releasing_at"),
-            _last([lease for lease in allocated if lease.releasing_at], "released_at", "ended_at"),
+            _last([lease for lease in allocated if lease.releasing_at], "released_at"),
         ),
     }
 

@@ -24,7 +24,7 @@ def home(request: HttpRequest) -> HttpResponse:
 def _job_context(request: HttpRequest, job: Job) -> dict:
     only, page = request.GET.get("only", ""), request.GET.get("page")
     context = jobpage.page_context(job, db_now(), only=only, page=page)
-    milestone = jobpage.milestone_of(job, context["steps"], context["meter"], context["line"])
+    milestone = jobpage.milestone_of(job, context["steps"])
     return context | {"page_title": jobpage.title_of(job), "milestone": milestone}
 
 

@@ -113,7 +113,7 @@ def test_nodes_that_need_a_look(db):
 
 
 def test_mail_that_is_not_sent_is_said(settings):
-    settings.MAILERS = {"default": {"BACKEND": settings.CONSOLE}}
+    settings.MAILERS = {"default": {"BACKEND": settings.NO_MAIL}}
     assert "signin_link" in said(checkup.mailing)
     settings.MAILERS = {"default": {"BACKEND": settings.SMTP}}
     assert said(checkup.mailing) == "fine: Mail goes out by SMTP."
