@@ -100,13 +100,19 @@ def read_folder(files: list[UploadedFile]) -> list[CodeFile]:
         CodeFile(
             path=path.split("/", 1)[1] if strip else path,
             size=file.size or 0,
-            executable=False,
+            executable=_is_script(file),
             open=_opener(file),
         )
         for path, file in named
     ]
     check_names(file.path for file in result)
     return result
+
+
+def _is_script(file: UploadedFile) -> bool:
+    """A browser tells no modes: what begins with "#!" is meant to be run."""
+    file.seek(0)
+    return bool(file.read(2) == b"#!")
 
 
 def _opener(file: UploadedFile) -> Callable[[], IO[bytes]]:
@@ -180,7 +186,7 @@ def _unpacked(archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> list[
             CodeFile(
                 path=entry.filename,
                 size=len(content),
-                executable=bool((entry.external_attr >> 16) & 0o100),
+                executable=bool((entry.external_attr >> 16) & 0o100) or content[:2] == b"#!",
                 open=lambda content=content: io.BytesIO(content),  # type: ignore[misc]
             )
         )

@@ -157,7 +157,7 @@ def arithmetic(ask: Ask) -> Arithmetic | None:
     """The most that can be counted: GPUs x (hours + output window) x pieces, per attempt."""
     if ask.gpus is None or ask.hours is None or ask.shards is None:
         return None
-    each = ask.hours + settings.OUTPUT_WINDOW
+    each = (ask.hours + settings.OUTPUT_WINDOW).total_seconds() / 3600
     finish = ask.finish_gpus if ask.finish else 0
     tries = 1 + ask.retries
     gpu_time = each * (ask.gpus * ask.shards + finish) * tries
@@ -170,8 +170,8 @@ def arithmetic(ask: Ask) -> Arithmetic | None:
         formula = f"({formula}) × {tries}" if finish else f"{formula} × {tries}"
     return Arithmetic(
         formula=formula if gpu_time else "",
-        most=f"{gpu_time.total_seconds() / 3600:,.2f}" if gpu_time else "",
-        held=f"{held.total_seconds() / 3600:,.2f}",
+        most=f"{gpu_time:,.2f}" if gpu_time else "",
+        held=f"{held:,.2f}",
         retries=f"The factor {tries} is the first attempt and {ask.retries} "
         f"retr{'y' if ask.retries == 1 else 'ies'} of each piece."
         if ask.retries

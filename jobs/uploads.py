@@ -54,7 +54,8 @@ def takes_folders(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespon
     @csrf_exempt
     @wraps(view)
     def wrapper(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
-        length = int(request.META.get("CONTENT_LENGTH") or 0)
+        sent = str(request.META.get("CONTENT_LENGTH") or "")
+        length = int(sent) if sent.isascii() and sent.isdigit() else 0
         if length > settings.LARGEST_CODE_BYTES + FORM_BYTES:
             limit = settings.LARGEST_CODE_BYTES / 2**20
             raise TooLarge(

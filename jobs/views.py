@@ -52,8 +52,8 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return render(request, "jobs/list.html", context)
 
 
-@takes_folders
 @login_required
+@takes_folders
 @form_methods
 def job_new(request: HttpRequest) -> HttpResponse:
     team = require_team(request)
@@ -62,8 +62,8 @@ def job_new(request: HttpRequest) -> HttpResponse:
     return formpage.page(request, formpage.draft_form(team, None), None)
 
 
-@takes_folders
 @login_required
+@takes_folders
 @form_methods
 def job_edit(request: HttpRequest, code: str) -> HttpResponse:
     job = _draft(request, code)

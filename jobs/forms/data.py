@@ -36,11 +36,20 @@ def folder_name(name: str) -> str:
     return plain[:100]
 
 
-def chosen_sizes(dataset: Dataset, patterns: list[str]) -> list[tuple[str, int]]:
-    """(path, bytes) of the files that `patterns` choose, without building a row for each."""
-    wanted = matcher(patterns)
-    rows = dataset.files.order_by("path").values_list("path", "size")
-    return [row for row in rows.iterator() if wanted.fullmatch(row[0])]
+class Offer:
+    """The datasets a form may name, and their files, each listed once however many rows ask."""
+
+    def __init__(self, team: Team) -> None:
+        self.datasets = {dataset.code: dataset for dataset in offered(team)}
+        self._listings: dict[str, list[tuple[str, int]]] = {}
+
+    def chosen(self, dataset: Dataset, patterns: list[str]) -> list[tuple[str, int]]:
+        """(path, bytes) of the files that `patterns` choose."""
+        if dataset.code not in self._listings:
+            rows = dataset.files.order_by("path").values_list("path", "size")
+            self._listings[dataset.code] = list(rows.iterator())
+        wanted = matcher(patterns)
+        return [row for row in self._listings[dataset.code] if wanted.fullmatch(row[0])]
 
 
 def clean_pattern(text: str, what: str) -> str:
@@ -106,10 +115,10 @@ class InputForm(RowForm):
         error_messages={"invalid_choice": "Choose whether the dataset is kept or deleted."},
     )
 
-    def __init__(self, *args: object, datasets: list[Dataset], **kwargs: object) -> None:
+    def __init__(self, *args: object, offer: Offer, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.datasets = {dataset.code: dataset for dataset in datasets}
-        labels = [(d.code, f"{d.name} ({d.state})") for d in datasets]
+        self.offer = offer
+        labels = [(d.code, f"{d.name} ({d.state})") for d in offer.datasets.values()]
         self.fields["dataset"].choices = [("", "Choose a dataset"), *labels]  # type: ignore[attr-defined]
         self.ticks = self._ticks()
         self.fields["tops"].choices = [(top.name, top.name) for top in self.ticks]  # type: ignore[attr-defined]
@@ -123,12 +132,12 @@ class InputForm(RowForm):
     @property
     def chosen(self) -> Dataset | None:
         """The dataset that the row names now, right or wrong in everything else."""
-        return self.datasets.get(str(self["dataset"].value() or ""))
+        return self.offer.datasets.get(str(self["dataset"].value() or ""))
 
     def _ticks(self) -> list[Branch]:
         if self.chosen is None:
             return []
-        return top_folders(chosen_sizes(self.chosen, []))[:MOST_TICKS]
+        return top_folders(self.offer.chosen(self.chosen, []))[:MOST_TICKS]
 
     @property
     def tops_with_state(self) -> list[tuple[Branch, bool]]:
@@ -141,7 +150,7 @@ class InputForm(RowForm):
         return bool(wrong or self["tops"].value() or self["patterns"].value())
 
     def clean_dataset(self) -> Dataset:
-        dataset = self.datasets.get(self.cleaned_data["dataset"])
+        dataset = self.offer.datasets.get(self.cleaned_data["dataset"])
         if dataset is None:
             raise ValidationError("Choose a dataset, or remove the row.")
         return dataset
@@ -178,7 +187,7 @@ class InputForm(RowForm):
             self.cleaned_data["mount"] = mount
 
     def _count(self, dataset: Dataset, patterns: list[str]) -> None:
-        files = chosen_sizes(dataset, patterns)
+        files = self.offer.chosen(dataset, patterns)
         self.cleaned_data["files"] = len(files)
         self.cleaned_data["bytes"] = sum(size for _, size in files)
         if not files and dataset.state == DatasetState.STAGED:
@@ -191,7 +200,7 @@ class InputForm(RowForm):
             return None
         name = self.chosen.name
         mount = str(self["mount"].value() or "").strip() or folder_name(name) or "…"
-        branch = tree(mount, chosen_sizes(self.chosen, self._patterns_so_far()))
+        branch = tree(mount, self.offer.chosen(self.chosen, self._patterns_so_far()))
         return Part(self.chosen, mount, branch.files, branch.bytes, branch)
 
     def _patterns_so_far(self) -> list[str]:

@@ -7,7 +7,9 @@ from django.http import QueryDict
 
 type Typed = dict[str, list[str]]
 
-NOT_KEPT = {"csrfmiddlewaretoken", "action"}
+NOT_KEPT = {"csrfmiddlewaretoken", "action", "job"}
+_SINGLE = re.compile(r"[a-z_]{1,20}")
+_ROW = re.compile(r"(?:vars|inputs|paths)-(?:0|[1-9]\d{0,3})-[a-z]{1,10}")
 _SECRET_VALUE = re.compile(r"vars-\d+-value")
 
 
@@ -17,10 +19,15 @@ def typed_of(data: QueryDict) -> Typed:
     PostgreSQL cannot store a NUL: a draft has U+FFFD in its place. Submitting refuses it before.
     """
     return {
-        name.replace("\0", "\ufffd"): [value.replace("\0", "\ufffd") for value in values]
+        name: [value.replace("\0", "\ufffd") for value in values]
         for name, values in data.lists()
-        if name not in NOT_KEPT and not _is_secret(name, data)
+        if _belongs(name) and not _is_secret(name, data)
     }
+
+
+def _belongs(name: str) -> bool:
+    """Whether the name looks like a field of the form."""
+    return name not in NOT_KEPT and bool(_SINGLE.fullmatch(name) or _ROW.fullmatch(name))
 
 
 def _is_secret(name: str, data: QueryDict) -> bool:

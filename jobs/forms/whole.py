@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
-from jobs.forms.data import MOST_INPUTS, InputForm, offered
+from jobs.forms.data import MOST_INPUTS, InputForm, Offer
 from jobs.forms.output import MOST_PATHS, OutputForm, PathForm
 from jobs.forms.request import RequestForm
 from jobs.forms.rows import Rows
@@ -55,7 +55,7 @@ class JobForm:
         )  # fmt: skip
         self.inputs = Rows(
             InputForm, "inputs", most=MOST_INPUTS, what="inputs",
-            data=data, typed=typed, default=[{}], datasets=offered(team),
+            data=data, typed=typed, default=[{}], offer=Offer(team),
         )  # fmt: skip
         self.paths = Rows(
             PathForm, "paths", most=MOST_PATHS, what="output paths",
