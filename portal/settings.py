@@ -142,7 +142,7 @@ if not STORE_ROOT.is_absolute():
 MEDIA_ROOT = DATA_DIR / "media"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "portal.base.static.HashedStorage"},
 }
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "staticfiles"
@@ -174,8 +174,9 @@ ACCOUNT_SESSION_REMEMBER = True
 
 SMTP = "django.core.mail.backends.smtp.EmailBackend"
 CONSOLE = "django.core.mail.backends.console.EmailBackend"
+NO_MAIL = "portal.base.nomail.EmailBackend"
 MAILERS: dict[str, dict] = {
-    "default": {"BACKEND": env.choice("EMAIL_BACKEND", CONSOLE, {CONSOLE, SMTP})}
+    "default": {"BACKEND": env.choice("EMAIL_BACKEND", NO_MAIL, {NO_MAIL, CONSOLE, SMTP})}
 }
 if MAILERS["default"]["BACKEND"] == SMTP:
     MAILERS["default"]["OPTIONS"] = {

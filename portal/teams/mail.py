@@ -1,7 +1,6 @@
 """Mail leaves after the commit. Where it cannot, that is logged: links are shown on pages too.
 
-An installation without a mail server sends none. It does not print mail either, for its log would
-then hold the tokens of invitations and password resets.
+An installation without a mail server has the backend portal/base/nomail.py.
 """
 
 import smtplib
@@ -18,14 +17,11 @@ log = structlog.get_logger(__name__)
 
 def sends_mail() -> bool:
     """Whether this installation has been told of a mail server."""
-    return settings.MAILERS["default"]["BACKEND"] != settings.CONSOLE
+    return settings.MAILERS["default"]["BACKEND"] != settings.NO_MAIL
 
 
 def send_after_commit(template: str, to: str, context: Mapping[str, object]) -> None:
     """Render `template`_subject.txt and `template`_message.txt and send them to one address."""
-    if not sends_mail():
-        log.info("mail_not_sent", template=template)
-        return
     context = {"portal": settings.PUBLIC_URL, **context}
     subject = " ".join(render_to_string(f"{template}_subject.txt", context).split())
     body = render_to_string(f"{template}_message.txt", context)

@@ -174,6 +174,19 @@ def test_the_limits_live_in_the_database_so_the_broker_may_be_away(client, db, s
     assert cache.get("key") == [1.5]
 
 
+def test_a_cache_server_that_is_away_is_a_503_and_signs_nobody_in(client, owner, settings):
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": "redis://127.0.0.1:1/0",
+        }
+    }
+    response = login(client, owner)
+    assert response.status_code == 503
+    assert "broker cannot be reached just now" in response.content.decode()
+    assert "_auth_user_id" not in client.session
+
+
 # Changing and resetting passwords.
 
 
@@ -223,7 +236,7 @@ def test_a_reset_mail_leads_to_a_new_password_once(client, owner, mailoutbox):
 
 
 def test_without_a_mail_server_a_reset_prints_no_link(client, owner, settings, capfd):
-    settings.MAILERS = {"default": {"BACKEND": settings.CONSOLE}}
+    settings.MAILERS = {"default": {"BACKEND": settings.NO_MAIL}}
     asked = client.post("/accounts/password/reset/", {"email": owner.email})
     assert asked["Location"] == "/accounts/password/reset/done/"
     assert "/password/reset/key/" not in "".join(capfd.readouterr())

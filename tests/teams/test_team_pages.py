@@ -116,7 +116,7 @@ def test_an_invitation_goes_out_by_mail_after_the_commit(
 def test_without_a_mail_server_nothing_is_printed_and_the_page_says_so(
     owner_client, settings, capfd, django_capture_on_commit_callbacks
 ):
-    settings.MAILERS = {"default": {"BACKEND": settings.CONSOLE}}
+    settings.MAILERS = {"default": {"BACKEND": settings.NO_MAIL}}
     with django_capture_on_commit_callbacks(execute=True):
         response = owner_client.post("/team/invite", GOOD_INVITE)
     assert "This portal sends no mail" in response.content.decode()
