@@ -11,7 +11,7 @@ from staging.models import Blob, DeadKey, File, TeamUsage, Upload
 from staging.signals import dataset_settled
 from staging.states import DatasetKind, DatasetReason, DatasetState, FileState, UploadState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
 
 def entry(path: str, size: int = 3, **options) -> services.Entry:

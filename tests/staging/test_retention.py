@@ -7,10 +7,11 @@ import pytest
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from staging import retention, services, tasks
-from staging.models import Dataset, DeadKey, TeamUsage, Upload
+from staging.models import Dataset, DeadKey, File, TeamUsage, Upload
+from staging.receive import receive
 from staging.states import DatasetReason, DatasetState, UploadState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
 DAY = timedelta(days=1)
 
 
@@ -178,9 +179,6 @@ class TestPump:
             dataset=dataset, entries=[services.Entry(path="a", size=1)], actor=owner.email
         )
         services.seal_dataset(dataset=dataset, actor=owner.email)
-        from staging.models import File
-        from staging.receive import receive
-
         receive(upload=File.objects.get().upload, offset=0, pieces=[b"a"])
         dataset.refresh_from_db()
         assert dataset.state == DatasetState.VERIFYING

@@ -5,7 +5,8 @@ import threading
 import pytest
 from django.db import connection
 
-from portal.base.errors import NoRoom
+from portal.base.clock import db_now
+from portal.base.errors import Conflict, NoRoom
 from staging import services, store
 from staging.models import Dataset, TeamUsage, Upload
 
@@ -86,7 +87,7 @@ def test_a_file_larger_than_any_disk_is_refused(dataset, owner, settings):
 @pytest.mark.django_db(transaction=True)
 def test_promises_made_at_once_never_exceed_the_quota(team, owner, quota):
     if connection.vendor == "sqlite":
-        pytest.skip("on SQLite test_races_live does this, with a database file")
+        pytest.skip("on SQLite test_tus_live does this, with a database file")
     quota(100)
     made = [services.create_dataset(team=team, name=f"D{n}", actor=owner.email) for n in range(6)]
     won: list[int] = []
@@ -114,9 +115,6 @@ def test_a_hold_and_a_deletion_at_once(team, owner, staged):
     """Exactly one of them wins, and held data is never on its way out."""
     if connection.vendor == "sqlite":
         pytest.skip("needs a database that several threads can write to")
-    from portal.base.clock import db_now
-    from portal.base.errors import Conflict
-
     for round_ in range(10):
         dataset = staged({f"f{round_}": b"x"})
         results: list[str] = []

@@ -13,7 +13,7 @@ from staging.models import Dataset, File, TeamUsage, Upload
 from staging.receive import Writer, receive, writing
 from staging.states import UploadState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
 TUS = {"HTTP_TUS_RESUMABLE": "1.0.0"}
 PATCH_TYPE = "application/offset+octet-stream"
 

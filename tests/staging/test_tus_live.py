@@ -223,3 +223,29 @@ def test_wrong_bytes_for_a_declared_digest_begin_again(server):
     assert (answer.status, answer.headers["upload-offset"]) == (460, "0")
     assert server.patch(address, 0, right).status == 204
     assert server.stored(address)[1] == hashlib.sha256(right).hexdigest()
+
+
+def test_promises_made_at_once_never_exceed_the_quota(server):
+    """Two processes with eight threads each, one database file."""
+    server.shell("from portal.teams.models import Team; Team.objects.update(quota_bytes=10**9)")
+    won: list[str] = []
+    refused: list[int] = []
+
+    def promise(number: int) -> None:
+        body = json.dumps({"files": [{"path": f"race{number}", "size": 3 * 10**8}]}).encode()
+        path = f"/staging/{server.dataset}/manifest"
+        answer = server.request("POST", path, body, **server.signed_in)
+        if answer.status == 200:
+            won.append(answer.json()["files"][0]["upload"])
+        else:
+            refused.append(answer.status)
+
+    threads = [threading.Thread(target=promise, args=[n]) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(won), refused) == (3, [507] * 5)
+    for address in won:
+        assert server.tus("DELETE", address).status == 204
+    server.shell("from portal.teams.models import Team; Team.objects.update(quota_bytes=None)")
