@@ -8,16 +8,18 @@ Everything goes over HTTP; only the sign-in links come from the command line.
 import argparse
 import http.client
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import django
+from django.conf import settings
+from django.core.management import CommandError
+
 from portal.launch import report, stage
 from portal.launch.browser import Browser, Unexpected, errors_on
 from portal.launch.follow import follow
-from portal.launch.prepare import OPERATOR, SUBMITTER
-from portal.launch.process import ROOT
+from portal.launch.prepare import OPERATOR, SUBMITTER, command
 
 MAIN_JOB = Path(__file__).parent / "mainjob"
 JOB_NAME = "Token statistics of the standard library"
@@ -44,17 +46,9 @@ class State:
         self.path.write_text(json.dumps(self.codes))
 
 
-def manage(*args: str) -> str:
-    """What a management command printed. Raises Unexpected with what it said instead."""
-    argv = [sys.executable, "manage.py", *args]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unexpected(f"manage.py {args[0]} failed: {done.stderr.strip()[-300:]}")
-    return done.stdout.strip().splitlines()[-1]
-
-
 def signin_link(address: str, path: str = "/") -> str:
-    return manage("signin_link", address, "--next", path)
+    """A fresh one-time link, as `manage.py signin_link` prints it."""
+    return command("signin_link", address, next=path)
 
 
 def sign_in(browser: Browser) -> None:
@@ -145,14 +139,13 @@ def main() -> int:
     parser.add_argument("--portal", required=True, metavar="URL")
     parser.add_argument("--again", action="store_true", help="a new job, whatever was run before")
     options = parser.parse_args()
-    from portal.settings import DATA_DIR
-
-    state = State(DATA_DIR / "main-job.json")
+    django.setup()
+    state = State(settings.DATA_DIR / "main-job.json")
     browser = Browser(options.portal)
     try:
         sign_in(browser)
         good = run_main_job(browser, state, again=options.again)
-    except (Unexpected, OSError, http.client.HTTPException) as error:
+    except (Unexpected, CommandError, OSError, http.client.HTTPException) as error:
         report.say(f"the main job stopped: {error}")
         good = False
     print_links(state.get("job"))
