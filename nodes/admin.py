@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from nodes import fleet
 from nodes.models import Gpu, Lease, LeaseEvent, LeaseGpu, LedgerRow, Node, NodeEvent
-from nodes.states import HOLDING
+from nodes.states import HOLDING, NODE_MOVES, NodeState
 from portal.base.errors import DomainError
 from portal.base.site import OperatorAdmin, ReadOnlyInline
 from portal.base.words import in_bytes, in_hms, in_words
@@ -26,9 +26,13 @@ from portal.teams.access import actor_of
 
 @dataclass(frozen=True)
 class Act:
-    """An act on a node: its verb in nodes.fleet, what the button says, what follows from it."""
+    """An act on a node: its verb in nodes.fleet, what the button says, what follows from it.
+
+    `to` is the state it leads to; without one it moves nothing.
+    """
 
     verb: Callable[..., None]
+    to: NodeState | None
     button: str
     consequence: str
 
@@ -36,33 +40,46 @@ class Act:
 ACTS = {
     "drain": Act(
         fleet.drain,
+        NodeState.DRAINING,
         "Drain",
         "The node finishes what it has and takes no new lease. Work that runs there goes on.",
     ),
     "resume": Act(
         fleet.resume,
+        NodeState.ONLINE,
         "Resume",
         "The node takes new leases from the next scheduling pass on. This also ends a quarantine.",
     ),
     "quarantine": Act(
         fleet.quarantine,
+        NodeState.QUARANTINED,
         "Quarantine",
         "The node takes no new lease until an operator resumes it. Work that runs there goes on.",
     ),
     "retire": Act(
         fleet.retire,
+        NodeState.RETIRED,
         "Retire",
         "The node becomes history: its credential stops working and it can never come back. "
         "Refused while it holds compute for a job.",
     ),
     "revoke": Act(
         fleet.revoke,
+        None,
         "Revoke the credential",
         "The node's credential stops working. Its agent stops the work that runs there at its next "
         "poll; those attempts are lost and their pieces are queued again. Use this when the "
         "credential may be in wrong hands.",
     ),
 }
+
+
+def acts_on(node: Node) -> dict[str, Act]:
+    """The acts that the node's state allows."""
+    following = NODE_MOVES[node.state]
+    if node.state == NodeState.RETIRED:
+        return {}
+    return {verb: act for verb, act in ACTS.items() if act.to is None or act.to in following}
 
 
 class NodeForm(forms.ModelForm):
@@ -236,7 +253,8 @@ class NodeAdmin(OperatorAdmin):
         ]
 
     def change_view(self, request, object_id, form_url="", extra_context=None) -> HttpResponse:
-        extra = {"acts": ACTS, **(extra_context or {})}
+        node = self.get_object(request, object_id)
+        extra = {"acts": acts_on(node) if node else {}, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, extra)
 
     def save_model(self, request: HttpRequest, obj: Node, form, change: bool) -> None:

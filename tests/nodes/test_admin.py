@@ -162,6 +162,21 @@ def test_a_node_that_holds_compute_says_for_how_many(staff_client, node, team):
     assert node.state == "online"
 
 
+@pytest.mark.parametrize(
+    ("state", "offered"),
+    [
+        ("online", {"drain", "quarantine", "retire", "revoke"}),
+        ("drained", {"resume", "quarantine", "retire", "revoke"}),
+        ("quarantined", {"resume", "retire", "revoke"}),
+        ("retired", set()),
+    ],
+)
+def test_only_the_acts_that_a_state_allows_are_offered(staff_client, node, state, offered):
+    Node.objects.update(state=state)
+    seen = staff_client.get(path(node, "change")).content.decode()
+    assert set(re.findall(r"/act/(\w+)/", seen)) == offered
+
+
 def test_a_move_that_is_not_legal_is_refused_in_a_sentence(staff_client, node):
     response = staff_client.post(path(node, "act/resume"), {"reason": "x"}, follow=True)
     assert response.status_code == 200
