@@ -24,12 +24,17 @@ class GpuView:
 
 @dataclass(frozen=True)
 class LeaseView:
-    """A live lease. `ends_at` is the latest end that its declared hours allow, once granted."""
+    """A live lease. `ends_at` is the latest end that its declared hours allow, once granted.
+
+    Its CPUs and memory are free again then, with its GPUs.
+    """
 
     code: str
     shard: int
     state: str  # placed, ready, or holding
     ends_at: datetime | None = None
+    cpus: int = 0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,11 @@ class ShardView:
 
 @dataclass(frozen=True)
 class Placement:
+    """Where a shard's data is to be fetched; with `gpus` where idle compute is there for it now."""
+
     shard: int
     node: str
+    gpus: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -256,14 +264,16 @@ def _place(result: Plan, shard: ShardView, rooms: dict[str, _Room], live: dict[s
         room, gpus = min(now, key=lambda rg: (len(rg[0].idle) - shard.gpus, rg[0].node.code))
         room.take(shard, gpus)
         live[shard.job] += 1
+        named = tuple(g.uuid for g in gpus)
     else:
+        named = None
         later = [r for r in able if r.disk >= shard.disk_bytes and r.may_place_ahead(shard)]
         if not later:
             return
         room = min(later, key=lambda r: (r.ahead, r.node.code))
         room.ahead += 1
     room.disk -= shard.disk_bytes
-    result.placements.append(Placement(shard.id, room.node.code))
+    result.placements.append(Placement(shard.id, room.node.code, named))
 
 
 def _explain(
@@ -304,38 +314,50 @@ def _cause(
 
 
 def _compute_sentence(shard: ShardView, rooms: Sequence[_Room], start: datetime | None) -> str:
+    """What is short, in numbers: on the node where most of the request is free."""
     until = f" until {start:%H:%M} UTC" if start else ""
-    if shard.gpus == 0:
-        cpus, memory = max(r.cpus for r in rooms), max(r.memory for r in rooms)
-        return (
-            f"Needs {shard.cpus} CPUs and {_gb(shard.memory_bytes)} of memory on one node; "
-            f"the most free is {cpus} and {_gb(memory)}{until}."
-        )
-    most = max(sum(1 for g in r.idle if _suits(g, shard)) for r in rooms)
-    noun = "GPU" if shard.gpus == 1 else "GPUs"
-    return f"Needs {shard.gpus} {noun} on one node; the largest has {most} free{until}."
+    room = max(rooms, key=lambda r: (_free_gpus(r, shard), r.cpus, r.memory, r.node.code))
+    short = []
+    if (free := _free_gpus(room, shard)) < shard.gpus:
+        short.append((f"{shard.gpus} GPU" + "s" * (shard.gpus > 1), f"{free}"))
+    if room.cpus < shard.cpus:
+        short.append((f"{shard.cpus} CPU" + "s" * (shard.cpus > 1), f"{max(0, room.cpus)}"))
+    if room.memory < shard.memory_bytes:
+        short.append((f"{_gb(shard.memory_bytes)} of memory", _gb(max(0, room.memory))))
+    if not short:
+        return "Earlier work on its node goes first."
+    needs = " and ".join(need for need, _ in short)
+    has = " and ".join(free for _, free in short)
+    return f"Needs {needs} on one node; the most free is {has}{until}."
+
+
+def _free_gpus(room: _Room, shard: ShardView) -> int:
+    return sum(1 for g in room.idle if _suits(g, shard))
 
 
 def _earliest(
     now: datetime, shard: ShardView, rooms: Sequence[_Room]
 ) -> tuple[datetime | None, str]:
-    """When declared ends of what runs would free enough GPUs, on the node where that is first."""
-    best: tuple[datetime | None, str] = (None, "")
-    for room in rooms:
-        ends = {lease.code: lease.ends_at for lease in room.node.leases}
-        free = sum(1 for g in room.idle if _suits(g, shard))
-        times = sorted(
-            end
-            for g in room.node.gpus
-            if _suits(g, shard) and g.holder and (end := ends.get(g.holder)) is not None
-        )
-        missing = shard.gpus - free
-        if missing > len(times):
-            continue
-        at = now if missing <= 0 else max(now, times[missing - 1])
-        if best[0] is None or at < best[0]:
-            best = (at, room.node.code)
-    return best
+    """When declared ends of what runs would free enough, on the node where that is first."""
+    times = [(at, room.node.code) for room in rooms if (at := _free_at(now, shard, room))]
+    return min(times) if times else (None, "")
+
+
+def _free_at(now: datetime, shard: ShardView, room: _Room) -> datetime | None:
+    """The end of the lease whose GPUs, CPUs and memory, with those before it, are enough."""
+    gpus, cpus, memory = _free_gpus(room, shard), room.cpus, room.memory
+    holders = [g.holder for g in room.node.gpus if g.holder and _suits(g, shard)]
+    ends = [lease for lease in room.node.leases if lease.ends_at is not None]
+    at = now
+    for lease in [None, *sorted(ends, key=lambda e: (e.ends_at, e.code))]:
+        if lease is not None and lease.ends_at is not None:
+            at = max(now, lease.ends_at)
+            gpus += holders.count(lease.code)
+            cpus += lease.cpus
+            memory += lease.memory_bytes
+        if gpus >= shard.gpus and cpus >= shard.cpus and memory >= shard.memory_bytes:
+            return at
+    return None
 
 
 def _gb(count: int) -> str:

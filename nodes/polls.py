@@ -10,6 +10,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from jobs.models import Job
+from jobs.signals import shard_queued
 from nodes import fleet
 from nodes.leases import declare_forgotten
 from nodes.models import Gpu, Lease, LeaseGpu, Node
@@ -24,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 SECOND_AGENT_AFTER = timedelta(seconds=15)
 REMEMBERED_INSTANCES = 20
+# A lease that came to one of these gives a scheduling pass something to do.
+PASS_AFTER = TERMINAL | {LeaseState.READY}
 
 
 class SecondAgent(Conflict):
@@ -186,12 +190,15 @@ def _one_lease(node: Node, item: dict) -> dict:
     if lease.token != item["token"]:
         return {"lease": item["lease"], "token": item["token"], "wanted": "drop", "gpus": []}
     with structlog.contextvars.bound_contextvars(lease=lease.code, job=lease.shard.job.code):
+        before = lease.state
         try:
             with transaction.atomic():
                 apply_report(lease=lease, report=report_of(item), at=db_now())
         except DomainError as error:
             log.warning("report_refused", why=str(error))
             lease.refresh_from_db()
+        if lease.state != before and lease.state in PASS_AFTER:
+            shard_queued.send(Job, job=lease.shard.job)
     return answer_for(lease, item["phase"])
 
 

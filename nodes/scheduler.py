@@ -5,7 +5,7 @@ meanwhile makes one application fail, and the next pass plans it again.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -100,7 +100,7 @@ def _lease_view(lease: Lease) -> LeaseView:
     state = lease.state if lease.state in BEFORE_GRANT else "holding"
     start = lease.allocated_at or lease.granted_at
     ends = start + lease.time_limit + lease.output_window if start else None
-    return LeaseView(lease.code, lease.shard_id, state, ends)
+    return LeaseView(lease.code, lease.shard_id, state, ends, lease.cpus, lease.memory_bytes)
 
 
 def _node_view(node: Node, holders: dict[str, str], live: list[LeaseView]) -> NodeView:
@@ -136,7 +136,7 @@ def _apply(answer: Plan, shards: dict[int, Shard], nodes: dict[str, Node]) -> No
         if lease.cleared_gpus != (None if named is None else list(named)):
             leases.clear(lease=lease, gpus=named)
     for placement in answer.placements:
-        _try(_place, shards[placement.shard], nodes[placement.node])
+        _try(_place, shards[placement.shard], nodes[placement.node], placement.gpus)
 
 
 def _try(act, *args: object) -> None:
@@ -152,10 +152,11 @@ def _void(code: str) -> None:
     leases.void(lease=lease, reason=LeaseReason.MADE_WAY, at=db_now())
 
 
-def _place(shard: Shard, node: Node) -> None:
+def _place(shard: Shard, node: Node, gpus: Sequence[str] | None) -> None:
     with transaction.atomic():
         node.refresh_from_db()
-        leases.place(shard=shard, node=node, disk_bytes=disk_of(shard), at=db_now())
+        lease = leases.place(shard=shard, node=node, disk_bytes=disk_of(shard), at=db_now())
+        leases.clear(lease=lease, gpus=gpus)
 
 
 def _write_reasons(reasons: Iterable[Reason], shards: dict[int, Shard], now: datetime) -> None:

@@ -47,7 +47,7 @@ def ready(code: str, number: int, state: str = "ready") -> LeaseView:
 
 def test_a_waiting_shard_is_placed_and_a_ready_lease_gets_named_gpus():
     answer = plan(NOW, [shard(1, gpus=2)], [node()])
-    assert answer.placements == [Placement(1, "a")]
+    assert answer.placements == [Placement(1, "a", ("a0", "a1"))]
     assert answer.clearances == []
     answer = plan(NOW, [shard(1, gpus=2)], [node(leases=(ready("L", 1),))])
     assert answer.placements == []
@@ -72,7 +72,7 @@ def test_a_large_request_is_not_overtaken_on_its_node():
     assert answer.clearances == []
     reason = next(r for r in answer.reasons if r.shard == 1)
     assert reason.predicted_start == NOW + timedelta(hours=2)
-    assert reason.sentence == "Needs 8 GPUs on one node; the largest has 7 free until 14:00 UTC."
+    assert reason.sentence == "Needs 8 GPUs on one node; the most free is 7 until 14:00 UTC."
 
 
 def test_compute_never_waits_for_data():
@@ -117,7 +117,14 @@ def test_a_cpu_job_waits_for_cpus_in_words():
     held = node(gpus=0, free_cpus=2, leases=(ready("L", 1),))
     answer = plan(NOW, [shard(1, gpus=0, cpus=8)], [held])
     assert answer.clearances == []
-    assert "Needs 8 CPUs" in answer.reasons[0].sentence
+    assert answer.reasons[0].sentence == "Needs 8 CPUs on one node; the most free is 2."
+
+
+def test_what_is_short_is_named_and_nothing_else():
+    """GPUs are idle and CPUs are not: the sentence is about CPUs."""
+    held = node(gpus=8, free_cpus=0, leases=(ready("L", 1),))
+    answer = plan(NOW, [shard(1)], [held])
+    assert answer.reasons[0].sentence == "Needs 1 CPU on one node; the most free is 0."
 
 
 def test_nodes_that_take_nothing_new_get_nothing():
