@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from staging.selection import chosen_files
-
 from jobs.models import Job, JobInput, Shard, ShardPart
 from jobs.states import ShardKind
+from staging.selection import chosen_files
 
 
 def split_by_bytes(sizes: Sequence[int], count: int) -> list[tuple[int, int]]:

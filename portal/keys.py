@@ -39,5 +39,6 @@ def read_or_make_key(path: Path, kind: str = "text") -> str:
         finally:
             draft.unlink()
     except OSError as error:
-        raise ImproperlyConfigured(f"Cannot write the key file {path}: {error.strerror}.") from error
+        sentence = f"Cannot write the key file {path}: {error.strerror}."
+        raise ImproperlyConfigured(sentence) from error
     return path.read_text().strip()

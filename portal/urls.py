@@ -1,4 +1,4 @@
-"""The addresses of the portal, by app. Names are global: there are no namespaces but the admin's."""
+"""The addresses of the portal, by app. Names are global: no namespaces but the admin's."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -4,15 +4,16 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('jobs', '0003_initial'),
+        ("jobs", "0003_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='job',
-            name='version',
-            field=models.BigIntegerField(default=0, help_text='Written by whoever counts its shards.'),
+            model_name="job",
+            name="version",
+            field=models.BigIntegerField(
+                default=0, help_text="Written by whoever counts its shards."
+            ),
         ),
     ]

@@ -4,20 +4,21 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('nodes', '0001_initial'),
+        ("nodes", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='installation',
-            name='up_since',
-            field=models.DateTimeField(help_text="Silence before this is the portal's own.", null=True),
+            model_name="installation",
+            name="up_since",
+            field=models.DateTimeField(
+                help_text="Silence before this is the portal's own.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='installation',
-            name='watched_at',
-            field=models.DateTimeField(help_text='When silence was last looked at.', null=True),
+            model_name="installation",
+            name="watched_at",
+            field=models.DateTimeField(help_text="When silence was last looked at.", null=True),
         ),
     ]

@@ -20,10 +20,8 @@ PRODUCTION = {
 # Spelled in pieces, so that this file does not hold what it looks for.
 REGISTRY_HOSTS = ["pypi" + ".org", "python" + "hosted", "npmjs" + ".org", "npmjs" + ".com"]
 REGISTRY_HOSTS += ["deb.debian" + ".org", "index-url" + "=", "extra-index" + "-url"]
-FORBIDDEN = re.compile(
-    "|".join(map(re.escape, REGISTRY_HOSTS)) + r"|/ho" r"me/[a-z][\w.-]*/|/ro" r"ot/|/Us" r"ers/\w",
-    re.IGNORECASE,
-)
+HOME_PATHS = [r"/ho" r"me/[a-z][\w.-]*/", r"(?<![\w}])/ro" r"ot/(?!\.)", r"/Us" r"ers/\w"]
+FORBIDDEN = re.compile("|".join([*map(re.escape, REGISTRY_HOSTS), *HOME_PATHS]), re.IGNORECASE)
 MANAGE = [sys.executable, "manage.py"]
 STEPS: list[tuple[str, list[str], dict[str, str]]] = [
     ("format", [sys.executable, "-m", "ruff", "format", "--check", "."], {}),
