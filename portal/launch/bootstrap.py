@@ -29,6 +29,7 @@ TOOLS = os.path.join(ROOT, "var", "tools")
 UV_LOCK = os.path.join(ROOT, "portal", "launch", "uv.lock")
 LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 LEAST = (3, 12)
+LEAST_UV = (0, 8)  # `uv venv --clear`
 PROBE = (
     "import json, os, sys, platform; v = sys.version_info;"
     "print(json.dumps([v[0], v[1], v[2], v[3], platform.python_implementation(),"
@@ -109,8 +110,10 @@ def find_interpreter(env: Dict[str, str]) -> Optional[Interpreter]:
 
 def run_quietly(command: List[str], problem: str) -> str:
     """Run `command`, return its output. Raises Problem with the sentence and the last lines."""
+    # The machine's own certificates, so that uv works behind a company's proxy as pip does.
+    env = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true", **os.environ}
     done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
     output = done.stdout.decode(errors="replace")
     if done.returncode == 0:
@@ -165,14 +168,15 @@ def find_uv(pythons: List[str]) -> str:
 
 
 def uv_works(path: str) -> bool:
-    """Whether this uv runs: a shim of a version manager may stand for nothing."""
+    """Whether this uv runs and is new enough: a shim of a version manager may stand for nothing."""
     try:
         done = subprocess.run(
             [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
         )
     except OSError:
         return False
-    return done.returncode == 0 and done.stdout.startswith(b"uv ")
+    version = re.match(rb"uv (\d+)\.(\d+)\.", done.stdout)
+    return version is not None and (int(version[1]), int(version[2])) >= LEAST_UV
 
 
 def check_writable() -> None:

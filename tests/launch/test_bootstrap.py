@@ -167,10 +167,11 @@ def test_another_failure_shows_what_was_said(bootstrap, tmp_path):
         bootstrap.run_quietly([str(uv), "pip"], "It could not be installed.")
 
 
-def test_a_uv_that_does_not_run_is_passed_over(bootstrap, tmp_path, monkeypatch):
+@pytest.mark.parametrize("does", ["exit 127", "echo uv 0.4.30", "echo hello"])
+def test_a_uv_that_does_not_fit_is_passed_over(bootstrap, tmp_path, monkeypatch, does):
     broken = tmp_path / "bin" / "uv"
     broken.parent.mkdir()
-    broken.write_text("#!/bin/sh\nexit 127\n")
+    broken.write_text(f"#!/bin/sh\n{does}\n")
     broken.chmod(0o755)
     own = fake_uv(tmp_path / "var/tools/uv/bin/uv")
     monkeypatch.setenv("PATH", f"{broken.parent}:/bin:/usr/bin")
