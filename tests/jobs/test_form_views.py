@@ -33,7 +33,7 @@ def test_a_new_form_shows_four_parts(owner_client):
     text = response.content.decode()
     assert response.status_code == 200
     for legend in ("Work", "Data", "Request", "Output"):
-        assert f"<legend>{legend}</legend>" in text
+        assert f"<legend><h2>{legend}</h2></legend>" in text
     assert "style=" not in text
     assert "<script>" not in text
 
