@@ -11,6 +11,7 @@ urlpatterns = [
     path("records/<slug:code>/", views.record, name="record"),
     path("records/<slug:code>.json", views.record_json, name="record_json"),
     path("nodes/", views.nodes, name="nodes"),
+    path("favicon.ico", views.favicon),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
 ]

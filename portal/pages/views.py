@@ -3,6 +3,7 @@
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
+from django.templatetags.static import static
 from django.views.decorators.http import require_safe
 
 from jobs.models import Job
@@ -83,3 +84,9 @@ def nodes(request: HttpRequest) -> HttpResponse:
     if not request.user.is_staff:
         raise NotFound("There is nothing here, or it belongs to another team.")
     return render(request, "pages/nodes.html", board.page_context(db_now()))
+
+
+@require_safe
+def favicon(request: HttpRequest) -> HttpResponse:
+    """Browsers ask for this name on pages that name no icon: downloads, the admin."""
+    return redirect(static("icon.svg"))

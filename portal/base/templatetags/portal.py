@@ -20,6 +20,12 @@ def in_bytes(number: int | None) -> str:
 
 
 @register.filter
+def declared(number: int | None) -> str:
+    """Bytes as they were declared, in the form's unit: 1610612736 -> 1.5 GiB"""
+    return "" if number is None else f"{number / 2**30:,.4g} GiB"
+
+
+@register.filter
 def duration(length: timedelta | int | None) -> str:
     """A timedelta or milliseconds -> h:mm:ss"""
     return "" if length is None else words.in_hms(length)
