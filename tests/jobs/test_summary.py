@@ -49,8 +49,14 @@ def test_a_job_reads_as_its_form_did(team):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(90, "90 seconds"), (60, "one minute"), (1800, "half an hour"), (5400, "1:30:00"), (86400, "24 hours")],
-)  # fmt: skip
+    [
+        (90, "90 seconds"),
+        (60, "one minute"),
+        (1800, "half an hour"),
+        (5400, "1:30:00"),
+        (86400, "24 hours"),
+    ],
+)
 def test_lengths(seconds, words):
     assert length_words(timedelta(seconds=seconds)) == words
 
