@@ -83,6 +83,8 @@ def base_env(place: Place) -> dict[str, str]:
         "E31_DATA_DIR": str(place.data),
         "DJANGO_SETTINGS_MODULE": "portal.settings",
         "PYTHONUNBUFFERED": "1",
+        # A person watches: what is well is not said. LOG_LEVEL=INFO tells every move.
+        "LOG_LEVEL": os.environ.get("LOG_LEVEL") or "WARNING",
         # One machine and one person: without user namespaces the agent falls back to plain
         # processes, and every page that shows it says so. Installations leave this off.
         "ALLOW_PROCESS_ISOLATION": os.environ.get("ALLOW_PROCESS_ISOLATION", "true"),
