@@ -6,8 +6,9 @@ work), output (to the start of the release), release (to the evidence).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from jobs.cap import most_gpu_time
 from jobs.models import Job
 from nodes.models import Lease
 from nodes.states import LeaseReason, LeaseState
@@ -100,11 +101,16 @@ def counted(lease: Lease, at: datetime) -> tuple[int, str]:
     return ms, "" if ms == held else "past_the_window"
 
 
-def declared_cap(job: Job, output_window: timedelta) -> int:
-    """GPU-milliseconds: GPUs x (declared hours + output window), over all shards."""
-    most = milliseconds(job.time_limit + output_window)
-    finish = job.finish_gpus if job.finish_command else 0
-    return most * (job.gpus * job.shard_count + finish)
+def declared_cap(job: Job) -> int:
+    """The most GPU-milliseconds that can be counted for this job."""
+    most = most_gpu_time(
+        gpus=job.gpus,
+        shards=job.shard_count,
+        hours=job.time_limit,
+        finish_gpus=job.finish_gpus if job.finish_command else 0,
+        retries=job.work_retries,
+    )
+    return milliseconds(most)
 
 
 def job_meter(leases: Iterable[Lease], cap_gpu_ms: int, at: datetime) -> JobMeter:

@@ -11,7 +11,7 @@ from subprocess import Popen
 
 from portal.launch.errors import Asked, CannotStart
 from portal.launch.output import Lines, Printer
-from portal.launch.process import children, descendants, reap, send, spawn
+from portal.launch.process import Make, children, descendants, reap, send, spawn
 
 MOST_RESTARTS = 5
 STEADY_S = 60  # a process that ran this long has earned its restarts back
@@ -63,6 +63,7 @@ class Crew:
 
     def __init__(self, printer: Printer) -> None:
         self.printer = printer
+        self.make = Make()
         self.parts: list[Part] = []
         self.selector = selectors.DefaultSelector()
         self.asked: signal.Signals | None = None
@@ -133,6 +134,7 @@ class Crew:
         for key, _ in self.selector.select(min(seconds, self._next_restart())):
             key.data()
         self._bury()
+        self.asked = self.asked or self.make.asked()
         if self.asked and not self.stopping:
             raise Asked(self.asked.name)
         if not self.stopping:

@@ -28,14 +28,39 @@ def adopt_orphans() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_make() -> None:
-    """Under make: end when make is killed, so that `kill -9` of it leaves nothing behind."""
-    try:
-        parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
-    except OSError:
-        return
-    if parent in ("make", "gmake"):
-        _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+class Make:
+    """The make that started this, if one did: its end is ours.
+
+    GNU make hands SIGTERM on to its children, but neither SIGINT nor SIGHUP: it takes for granted
+    that they came from a terminal, to every process of the group. `kill -INT` of make alone then
+    leaves it waiting for us. Its handler for such a signal removes itself first, which shows.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getppid()
+        if self._line("comm") not in ("make", "gmake"):
+            self.pid = 0
+        else:
+            _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        self.caught = self._caught()
+
+    def _line(self, name: str, start: str = "") -> str:
+        try:
+            lines = Path(f"/proc/{self.pid}/{name}").read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return next((line for line in lines if line.startswith(start)), "")
+
+    def _caught(self) -> set[signal.Signals]:
+        """Which of the terminal's signals make has a handler for."""
+        mask = int(self._line("status", "SigCgt:").partition(":")[2].strip() or "0", 16)
+        return {number for number in FROM_TERMINAL if mask >> (number - 1) & 1}
+
+    def asked(self) -> signal.Signals | None:
+        """The signal that ended make, or None while it goes on."""
+        if not self.pid:
+            return None
+        return min(self.caught - self._caught(), default=None)
 
 
 def spawn(

@@ -25,7 +25,7 @@ from portal.launch.place import (
     lock_folder,
     open_port,
 )
-from portal.launch.process import ROOT, adopt_orphans, end_with_make
+from portal.launch.process import ROOT, adopt_orphans
 
 NODES = {"this-machine": [], "simulated": ["--simulate-gpus", "8"]}
 START_S = 60.0
@@ -196,7 +196,7 @@ def follow(crew: Crew, place: Place, *, stay: bool) -> int:
         crew.say("the main job did not succeed; the portal stays up so that you can look")
     crew.say(f"{place.url} stays up; press Ctrl-C to stop everything")
     while True:
-        crew.pump(3600)
+        crew.pump(1)
 
 
 def launch(command: str) -> int:
@@ -206,7 +206,6 @@ def launch(command: str) -> int:
     except CannotStart as problem:
         printer.line("run", str(problem))
         return 1
-    end_with_make()
     adopt_orphans()
     crew = Crew(printer)
     try:

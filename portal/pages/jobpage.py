@@ -120,7 +120,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
             sentence=_sentence(job, leases, waits, states),
         ),
         "line": timeline(job, leases, at),
-        "meter": job_meter(leases, declared_cap(job, settings.OUTPUT_WINDOW), at),
+        "meter": job_meter(leases, declared_cap(job), at),
         "gpus_held": sum(x.gpu_count for x in leases if x.state in METERED),
         "waits": waits,
         "waiting_pieces": sum(state == ShardState.QUEUED for state, _ in states),
