@@ -7,7 +7,7 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from jobs.cap import most_gpu_time
+from jobs.cap import most_gpu_ms
 from jobs.forms.fields import gib_text, hours_text
 from jobs.forms.whole import JobForm
 from jobs.models import Job, Language, WorkKind
@@ -161,10 +161,10 @@ def arithmetic(ask: Ask) -> Arithmetic | None:
     each = (ask.hours + settings.OUTPUT_WINDOW).total_seconds() / 3600
     finish = ask.finish_gpus if ask.finish else 0
     tries = 1 + ask.retries
-    most = most_gpu_time(
+    most = most_gpu_ms(
         gpus=ask.gpus, shards=ask.shards, hours=ask.hours, finish_gpus=finish, retries=ask.retries
     )
-    gpu_time = most.total_seconds() / 3600
+    gpu_time = most / 3_600_000
     held = each * (ask.shards + int(ask.finish)) * tries
     length = f"({hours_text(ask.hours)} h + {in_hms(settings.OUTPUT_WINDOW)})"
     formula = f"{ask.gpus} × {length} × {ask.shards}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from jobs.cap import most_gpu_time
+from jobs.cap import most_gpu_ms
 from jobs.models import Job
 from nodes.models import Lease
 from nodes.states import LeaseReason, LeaseState
@@ -103,14 +103,13 @@ def counted(lease: Lease, at: datetime) -> tuple[int, str]:
 
 def declared_cap(job: Job) -> int:
     """The most GPU-milliseconds that can be counted for this job."""
-    most = most_gpu_time(
+    return most_gpu_ms(
         gpus=job.gpus,
         shards=job.shard_count,
         hours=job.time_limit,
         finish_gpus=job.finish_gpus if job.finish_command else 0,
         retries=job.work_retries,
     )
-    return milliseconds(most)
 
 
 def job_meter(leases: Iterable[Lease], cap_gpu_ms: int, at: datetime) -> JobMeter:
