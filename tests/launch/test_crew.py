@@ -1,6 +1,7 @@
 """The crew of processes, run for real in a process of its own: signals, deaths, orphans."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,33 @@ def test_the_terminals_signals_reach_the_launcher_only(launch):
     assert "asked SIGINT" in rest
     assert "KeyboardInterrupt" not in rest
     wait_gone(pid)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_make_alone(tmp_path, number):
+    """make passes neither SIGINT nor SIGHUP on; its end is noticed all the same."""
+    body = f"""
+        crew.start(part("one", {SLEEPER!r}))
+        while True:
+            crew.pump(1)
+    """
+    (tmp_path / "program.py").write_text(program(body))
+    (tmp_path / "Makefile").write_text(f"run:\n\t@exec {sys.executable} program.py\n")
+    process = subprocess.Popen(
+        ["make", "run"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    pid = pid_in(line_with(process, "pid"))
+    os.kill(process.pid, number)
+    assert line_with(process, "asked SIG")
+    wait_gone(pid)
+    process.communicate(timeout=20)
 
 
 def test_a_part_that_will_not_end_is_killed(launch):
