@@ -2,6 +2,7 @@
 
 from django.urls import reverse
 
+from jobs.clearing import Leftovers
 from jobs.models import After, Job
 from jobs.states import JobState, ShardState
 from jobs.summary import number_word
@@ -62,4 +63,16 @@ def confirm_delete(job: Job) -> dict[str, str]:
         "action": reverse("job_delete", args=[job.code]),
         "button": "Delete the draft",
         "back": reverse("job_edit", args=[job.code]),
+    }
+
+
+def confirm_clear(job: Job, rest: Leftovers) -> dict[str, object]:
+    return {
+        "title": f"Delete what {job.name} leaves?",
+        "rest": rest,
+        "job": job,
+        "action": reverse("job_clear", args=[job.code]),
+        "button": "Delete these",
+        "back": reverse("job", args=[job.code]),
+        "back_label": "Keep everything",
     }

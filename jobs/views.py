@@ -3,12 +3,12 @@
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from jobs import formpage, services
-from jobs.confirm import confirm_cancel, confirm_delete
+from jobs import clearing, formpage, services
+from jobs.confirm import confirm_cancel, confirm_clear, confirm_delete
 from jobs.joblist import FILTERS, listed
 from jobs.logpage import attempts, chosen_attempt, log_context, shard_of
 from jobs.logs import log_size, stream_log
@@ -117,6 +117,28 @@ def job_delete(request: HttpRequest, code: str) -> HttpResponse:
         messages.success(request, f"The draft “{job.name}” is deleted.")
         return redirect("jobs")
     return render(request, "parts/confirm.html", confirm_delete(job))
+
+
+@login_required
+@form_methods
+def job_clear(request: HttpRequest, code: str) -> HttpResponse:
+    """Take the output, delete the rest, get the receipt."""
+    job = _job(request, code)
+    if request.method == "POST":
+        clearing.clear(job=job, actor=str(request.user))
+        messages.success(request, "Deleted. The receipt is under “What is left of this job”.")
+        return redirect("job", code=job.code)
+    if job.state != JobState.ENDED:
+        raise Conflict("This job has not ended; what it needs stays until then.")
+    return render(request, "jobs/clear.html", confirm_clear(job, clearing.leftovers(job)))
+
+
+@login_required
+@require_GET
+def job_receipt(request: HttpRequest, code: str) -> JsonResponse:
+    answer = JsonResponse(clearing.receipt(_job(request, code)), json_dumps_params={"indent": 2})
+    answer["Content-Disposition"] = f'attachment; filename="{code}-receipt.json"'
+    return answer
 
 
 @login_required

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 
+from jobs import clearing
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, ShardState
 from nodes.meter import counted, declared_cap, job_meter, slices
@@ -109,6 +110,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "job": job,
         "at": at,
         "rate_text": settings.RATE_TEXT,
+        "cleared": job.events.filter(verb=clearing.VERB).exists(),
         "ended": job.state == JobState.ENDED,
         "every": 2 if len(rows) <= pieces.LINKED else 5,
         "steps": steps(
