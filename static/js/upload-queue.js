@@ -100,6 +100,7 @@ export class Queue extends EventTarget {
       const answers = await this.manifest(batch);
       await this.hashWhereItHelps(batch, answers);
       batch.forEach((item, index) => this.plan(item, answers[index]));
+      this.dispatchEvent(new Event("declared"));
     } catch (error) {
       this.undeclared.unshift(...batch.filter((item) => item.state === "waiting"));
       if (error.name !== "AbortError") this.stop(error.message);

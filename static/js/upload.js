@@ -8,7 +8,6 @@ const MILESTONES = [25, 50, 75];
 const $ = (id) => document.getElementById(id);
 
 const box = $("uploader");
-if (box) begin();
 
 function inBytes(number) {
   const units = ["bytes", "kB", "MB", "GB", "TB"];
@@ -99,6 +98,7 @@ function watch(queue, token) {
     });
   };
   queue.addEventListener("change", draw);
+  queue.addEventListener("declared", () => globalThis.htmx?.trigger("#dataset-live", "refresh"), { once: true });
   queue.addEventListener("stopped", (event) => {
     problem(event.detail);
     announce(event.detail);
@@ -141,6 +141,7 @@ function showTotals(queue, totals, meter) {
   $("transfer-progress").value = totals.size ? totals.sent / totals.size : 1;
   $("transfer-hint").textContent = canHash ? "Files that your team already has are not sent again." : "This page has no secure connection, so your browser cannot compute digests: the portal does it alone.";
   $("pause").textContent = queue.paused ? "Resume" : "Pause";
+  $("pause").hidden = queue.idle;
   $("retry").hidden = !(totals.failed && !queue.paused);
   const news = meter.milestone(percent);
   if (news) announce(news);
@@ -227,3 +228,5 @@ async function settled(queue, token, draw) {
   const body = await answer?.json().catch(() => null);
   return problem(body?.message ?? "Everything was uploaded, but the portal could not be reached. Press Finish.");
 }
+
+if (box) begin();
