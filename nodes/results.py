@@ -48,7 +48,9 @@ def settle_shard(*, lease: Lease, report: Report, at: datetime, quarantined: boo
             avoid_gpus=bad_gpus if lease.reason == LeaseReason.GPU_FAULT else None,
         )
         return
-    if lease.reason == LeaseReason.CANCELLED:
+    # A cancel that comes after the work's own end discards the output that was on its way.
+    discarded = shard.job.cancel_asked_at is not None and report.output == "discarded"
+    if lease.reason == LeaseReason.CANCELLED or discarded:
         drop_output(lease)
         jobs.end_shard(shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at)
         return

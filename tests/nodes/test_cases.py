@@ -1,0 +1,421 @@
+"""Cases of the portal's side of leases, each named by what must happen."""
+
+from datetime import timedelta
+
+import pytest
+
+from jobs import services as jobs
+from jobs.models import JobRecord, Shard
+from nodes import fleet, scheduler, watch
+from nodes.models import Gpu, Installation, Lease, LeaseGpu, LedgerRow, Node
+from portal.base.clock import db_now
+from tests.factories import make_job, make_node
+from tests.nodes.agent_model import ModelAgent
+
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def node():
+    return make_node("n1", gpus=2)
+
+
+@pytest.fixture
+def agent(node):
+    return ModelAgent(node, 2)
+
+
+@pytest.fixture
+def job(team, node):
+    return make_job(team)
+
+
+def drive(agent: ModelAgent, phase: str, exit_code: int = 0):
+    """Go on until the one lease of the agent is in `phase`, telling the portal each step."""
+    for _ in range(20):
+        scheduler.run_pass()
+        agent.poll()
+        lease = next(iter(agent.leases.values()), None)
+        if lease is None:
+            continue
+        if lease.phase == phase:
+            agent.poll()
+            return lease
+        agent.advance(lease, exit_code=exit_code)
+    raise AssertionError(f"The lease never came to {phase}.")
+
+
+def the_lease() -> Lease:
+    return Lease.objects.latest("id")
+
+
+def silence(length: timedelta) -> None:
+    """The node's last word was that long ago, while the portal was up."""
+    then = db_now() - length
+    Node.objects.update(last_seen_at=then)
+    Installation.objects.update(up_since=then, watched_at=db_now())
+
+
+PHASES = ["fetching", "ready", "allocated", "running", "returning", "releasing"]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_nothing_is_metered_before_the_acknowledgement(job, agent, phase):
+    """S1: GPU-seconds allocated are 0 until everything is on the node."""
+    drive(agent, phase) if phase not in ("fetching", "ready") else agent.poll()
+    before = the_lease() if Lease.objects.exists() else None
+    if phase in ("fetching", "ready") or before is None:
+        assert not LeaseGpu.objects.exists()
+        assert not Lease.objects.exclude(allocated_at=None).exists()
+    else:
+        assert before.allocated_at >= before.granted_at >= before.ready_at
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_cancel_in_every_state_ends_cancelled_once(job, agent, phase):
+    """R1: nothing is left behind, and the meter is right."""
+    if phase in ("fetching", "ready"):
+        scheduler.run_pass()
+        agent.poll()
+        if phase == "ready":
+            agent.leases[the_lease().code].go("ready")
+    else:
+        drive(agent, phase)
+    jobs.cancel(job=job, actor="owner")
+    for _ in range(4):
+        agent.poll()
+        for lease in list(agent.leases.values()):
+            agent.advance(lease)
+    agent.poll()
+    job.refresh_from_db()
+    assert job.state == "ended"
+    delivered = phase == "releasing"  # its work had ended and its output had arrived by itself
+    assert job.outcome == ("succeeded" if delivered else "cancelled")
+    assert JobRecord.objects.filter(job=job).count() == 1
+    assert not LeaseGpu.objects.filter(until=None).exists()
+    assert not agent.leases
+    metered = phase not in ("fetching", "ready")
+    assert LedgerRow.objects.count() == int(metered)
+    node = Node.objects.get()
+    assert (node.reserved_cpus, node.reserved_disk_bytes) == (0, 0)
+
+
+def test_a_grant_that_is_never_acknowledged_costs_nothing(job, agent, settings):
+    scheduler.run_pass()
+    agent.poll()
+    agent.leases[the_lease().code].go("ready")
+    scheduler.run_pass()
+    agent.poll(heed=False)
+    assert the_lease().state == "granted"
+    silence(settings.SILENCE_LIMIT + MINUTE)
+    watch.watch()
+    assert (the_lease().state, the_lease().reason) == ("lost", "silent")
+    assert not LedgerRow.objects.exists()
+    assert Shard.objects.get().state == "queued"
+
+
+def test_a_node_that_will_not_start_is_told_to_stop(job, agent, settings):
+    """In contact, granted, and still not started after the limit."""
+    scheduler.run_pass()
+    agent.poll()
+    lease = agent.leases[the_lease().code]
+    lease.go("ready")
+    scheduler.run_pass()
+    agent.poll(heed=False)
+    Lease.objects.update(
+        granted_at=db_now() - settings.GRANT_LIMIT - MINUTE,
+        ready_at=db_now() - HOUR,
+        placed_at=db_now() - HOUR,
+    )
+    agent.poll()
+    assert lease.phase == "released"
+    agent.poll()
+    assert (the_lease().state, the_lease().reason) == ("void", "not_acknowledged")
+    assert not LeaseGpu.objects.filter(until=None).exists()
+    assert not LedgerRow.objects.exists()
+
+
+def test_a_silent_node_keeps_its_gpus_until_it_proves_them_free(job, agent, settings):
+    """Invariant 1: until is written only on evidence."""
+    lease = drive(agent, "running")
+    silence(settings.SILENCE_LIMIT + MINUTE)
+    watch.watch()
+    assert the_lease().state == "lost"
+    assert LeaseGpu.objects.filter(until=None).count() == 1
+    row = LedgerRow.objects.get()
+    assert (row.counted_ms, row.uncounted_reason) == (0, "silent")
+    answer = agent.poll(heed=False)
+    assert {i["lease"]: i["wanted"] for i in answer["leases"]}[lease.code] == "drop"
+    assert LeaseGpu.objects.filter(until=None).count() == 1  # it still lists the lease
+    agent.poll()
+    agent.poll()
+    assert not LeaseGpu.objects.filter(until=None).exists()
+
+
+def test_the_portals_own_down_time_is_nobodys_silence(job, agent, settings):
+    """R10: two hours away in the middle of a lease; nothing stops, nothing extra is metered."""
+    drive(agent, "running")
+    away = db_now() - 2 * HOUR
+    Node.objects.update(last_seen_at=away)
+    Installation.objects.update(up_since=away - HOUR, watched_at=away)
+    watch.watch()
+    assert the_lease().state == "running"
+    assert Node.objects.get().state == "online"
+    agent.advance(next(iter(agent.leases.values())))
+    agent.poll()
+    assert the_lease().state == "returning"
+
+
+def test_an_outage_lengthens_no_slice(job, agent):
+    """What happened on the node is dated by its age, not by when the portal heard of it."""
+    lease = drive(agent, "running")
+    hour_ago = db_now() - HOUR
+    Lease.objects.update(
+        placed_at=hour_ago, ready_at=hour_ago, granted_at=hour_ago, allocated_at=hour_ago,
+        running_at=hour_ago,
+    )  # fmt: skip
+    for _ in range(3):
+        agent.advance(lease)
+    body = agent.body()
+    ages = {"returning": 40, "releasing": 35, "released": 30}  # minutes before it is heard
+    body["leases"][0]["ages"] |= {step: age * 60_000 for step, age in ages.items()}
+    agent.poll(body)
+    row = LedgerRow.objects.get()
+    minutes = [round(ms / 60_000) for ms in (row.run_ms, row.output_ms, row.release_ms)]
+    assert minutes == [20, 5, 5]
+
+
+@pytest.mark.parametrize("age", [0, 5 * 60_000, 10**10])
+def test_a_nodes_clock_lengthens_nothing(job, agent, age):
+    """M1: ages from a clock that is off are placed between the step before and now."""
+    drive(agent, "allocated")
+    lease = next(iter(agent.leases.values()))
+    for _ in range(4):
+        agent.advance(lease)
+        agent.poll(agent.body(age))
+    row = LedgerRow.objects.get()
+    assert 0 <= row.held_ms < 60_000
+    assert row.held_ms == row.launch_ms + row.run_ms + row.output_ms + row.release_ms
+
+
+def test_a_restored_portal_stops_nothing(job, agent):
+    """R11: leases that this portal does not know are kept as they are."""
+    lease = drive(agent, "running")
+    LeaseGpu.objects.all().delete()
+    Lease.objects.all().delete()
+    answer = agent.poll()
+    assert [i["wanted"] for i in answer["leases"]] == ["keep"]
+    assert agent.leases[lease.code].phase == "running"
+
+
+def test_messages_that_arrive_twice_change_nothing_more(job, agent):
+    """R7: one lease, one run, one record."""
+    lease = drive(agent, "releasing")
+    lease.go("released")
+    lease.evidence = agent.evidence(lease)
+    body = agent.body()
+    for _ in range(3):
+        agent.poll(body, heed=False)
+    assert LedgerRow.objects.count() == JobRecord.objects.count() == 1
+    assert Shard.objects.get().outcome == "succeeded"
+
+
+def test_the_store_away_at_the_end_of_the_run(job, agent):
+    """O1, O4: sealed, released and not metered while it waits; delivered once, then succeeded."""
+    lease = drive(agent, "running")
+    lease.exit = {"code": 0, "signal": None, "reason": "exited"}
+    lease.output = "sealed"
+    for phase in ("returning", "releasing", "released"):
+        lease.go(phase)
+    lease.evidence = agent.evidence(lease)
+    agent.poll()
+    job.refresh_from_db()
+    shard = Shard.objects.get()
+    assert (the_lease().state, shard.state, job.state) == ("released", "delivering", "active")
+    held = LedgerRow.objects.get().held_ms
+    assert not LeaseGpu.objects.filter(until=None).exists()
+    assert agent.leases[lease.code].wanted == "release"
+    agent.deliver(lease)
+    shard.refresh_from_db()
+    assert (shard.state, shard.outcome) == ("ended", "succeeded")
+    assert LedgerRow.objects.get().held_ms == held
+    agent.poll()
+    assert lease.code not in agent.leases  # forgotten: the node may delete the sealed output
+
+
+def test_an_output_window_that_is_over_releases_the_compute(job, agent, settings):
+    lease = drive(agent, "running")
+    lease.exit = {"code": 0, "signal": None, "reason": "exited"}
+    lease.output = "delivering"
+    lease.go("returning")
+    agent.poll()
+    long_ago = db_now() - settings.OUTPUT_WINDOW - MINUTE
+    Lease.objects.update(
+        placed_at=long_ago, ready_at=long_ago, granted_at=long_ago, allocated_at=long_ago,
+        running_at=long_ago, returning_at=long_ago,
+    )  # fmt: skip
+    agent.poll()
+    assert (lease.phase, lease.output) == ("releasing", "sealed")
+    agent.advance(lease)
+    agent.poll()
+    row = LedgerRow.objects.get()
+    assert row.counted_ms == settings.OUTPUT_WINDOW.total_seconds() * 1000
+    assert row.uncounted_reason == "past_the_window"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "outcome", "because"),
+    [
+        (0, "exited", "succeeded", ""),
+        (3, "exited", "failed", "exit_code"),
+        (137, "killed", "failed", "killed"),
+        (None, "time_limit", "timed_out", "time_limit"),
+        (None, "memory_limit", "failed", "memory_limit"),
+        (None, "could_not_start", "failed", "could_not_start"),
+    ],
+)
+def test_how_the_work_ended_is_how_the_piece_ends(job, agent, code, reason, outcome, because):
+    """O2: whatever it wrote comes back, marked partial unless it succeeded."""
+    lease = drive(agent, "running")
+    lease.exit = {"code": code, "signal": None, "reason": reason}
+    for _ in range(4):
+        agent.advance(lease)
+        agent.poll()
+    shard = Shard.objects.get()
+    assert (shard.outcome, shard.reason) == (outcome, because)
+    job.refresh_from_db()
+    assert (job.outcome, job.reason) == (outcome, because)
+    assert LedgerRow.objects.get().uncounted_reason == ""
+
+
+def test_exit_0_without_a_declared_path_is_output_missing(job, agent):
+    lease = drive(agent, "running")
+    lease.problem = {"code": "output_missing", "detail": "stats/** matched nothing."}
+    for _ in range(4):
+        agent.advance(lease)
+        agent.poll()
+    shard = Shard.objects.get()
+    assert (shard.outcome, shard.reason) == ("failed", "output_missing")
+    assert shard.detail == "stats/** matched nothing."
+
+
+def test_a_failure_of_the_work_is_tried_again_only_where_the_job_asks(team, node, agent):
+    job = make_job(team, work_retries=1)
+    for _ in range(2):
+        lease = drive(agent, "running")
+        for _ in range(4):
+            agent.advance(lease, exit_code=1)
+            agent.poll()
+    shard = job.shards.get()
+    assert (shard.outcome, shard.work_failures, shard.attempts) == ("failed", 1, 2)
+    assert LedgerRow.objects.count() == 2
+    assert not LedgerRow.objects.exclude(uncounted_reason="").exists()
+
+
+def test_a_fault_of_the_node_is_tried_elsewhere_and_not_counted(job, agent):
+    lease = drive(agent, "running")
+    agent.fail(lease, "gpu_fault")
+    agent.poll()
+    agent.advance(lease)
+    agent.poll()
+    shard = Shard.objects.get()
+    assert (shard.state, shard.faults) == ("queued", 1)
+    assert shard.avoid_gpus == lease.gpus
+    assert LedgerRow.objects.get().counted_ms == 0
+    again = drive(agent, "running")
+    assert not set(again.gpus) & set(lease.gpus)  # R8: the retry goes elsewhere
+    assert the_lease().token == "1.2"
+
+
+def test_a_process_that_cannot_be_removed_quarantines_the_node_and_stops_the_meter(job, agent):
+    """R3"""
+    lease = drive(agent, "releasing")
+    lease.go("released")
+    lease.evidence = agent.evidence(lease, processes="left")
+    agent.poll()
+    assert the_lease().state == "released"
+    node = Node.objects.get()
+    assert node.state == "quarantined"
+    assert "processes could not be removed" in node.reason
+    assert LedgerRow.objects.get().held_ms >= 0
+
+
+def test_a_busy_gpu_is_quarantined_alone(job, agent):
+    lease = drive(agent, "releasing")
+    lease.go("released")
+    lease.evidence = agent.evidence(lease)
+    lease.evidence["gpus"] = dict.fromkeys(lease.gpus, "busy")
+    agent.poll()
+    agent.leases.clear()
+    agent.poll()
+    assert Node.objects.get().state == "online"
+    gpu = Gpu.objects.get(uuid=lease.gpus[0])
+    assert gpu.quarantined
+    assert LeaseGpu.objects.filter(until=None).get().gpu == gpu
+
+
+def test_a_node_in_contact_that_proves_nothing_is_quarantined(job, agent):
+    drive(agent, "releasing")
+    long_ago = db_now() - watch.RELEASE_LIMIT - MINUTE
+    Lease.objects.update(
+        placed_at=long_ago, ready_at=long_ago, granted_at=long_ago, allocated_at=long_ago,
+        running_at=long_ago, returning_at=long_ago, releasing_at=long_ago,
+    )  # fmt: skip
+    watch.watch()
+    assert the_lease().state == "released"
+    assert Node.objects.get().state == "quarantined"
+
+
+def test_a_silent_node_is_offline_and_what_it_had_not_started_goes_elsewhere(job, agent, node):
+    scheduler.run_pass()
+    agent.poll()
+    silence(5 * MINUTE)
+    watch.watch()
+    watch.watch()
+    assert Node.objects.get(pk=node.pk).state == "offline"
+    assert (the_lease().state, the_lease().reason) == ("void", "node_left")
+    other = make_node("n2", gpus=1)
+    scheduler.run_pass()
+    assert the_lease().node == other
+    answer = agent.poll()
+    assert [i["wanted"] for i in answer["leases"]] == ["drop"]
+    assert Node.objects.get(pk=node.pk).state == "online"
+
+
+def test_drain_finishes_what_runs_and_takes_nothing_new(team, job, agent, node):
+    lease = drive(agent, "running")
+    fleet.drain(node=Node.objects.get(), actor="operator", reason="new disk")
+    make_job(team)
+    for _ in range(4):
+        scheduler.run_pass()
+        agent.advance(lease)
+        agent.poll()
+    job.refresh_from_db()
+    assert job.outcome == "succeeded"
+    assert Lease.objects.count() == 1
+    assert Node.objects.get().state == "drained"
+    event = Node.objects.get().events.get(verb="drain")
+    assert (event.actor, event.detail["reason"]) == ("operator", "new disk")
+    fleet.resume(node=Node.objects.get(), actor="operator")
+    scheduler.run_pass()
+    assert Lease.objects.count() == 2
+
+
+def test_a_finish_step_waits_for_all_others(team, node, agent):
+    job = make_job(team, shards=2, finish_command="true")
+    finish = job.shards.create(index=0, kind="finish", queued_at=db_now())
+    scheduler.run_pass()
+    assert not finish.leases.exists()
+    for _ in range(12):
+        scheduler.run_pass()
+        agent.poll()
+        for lease in list(agent.leases.values()):
+            agent.advance(lease)
+    job.refresh_from_db()
+    assert job.outcome == "succeeded"
+    last = finish.leases.get()
+    others = Lease.objects.exclude(pk=last.pk)
+    assert all(last.placed_at >= lease.released_at for lease in others)
+    assert last.gpu_count == 0
