@@ -1,5 +1,6 @@
 """A crew of child processes: their output, their deaths, their restarts, their orderly end."""
 
+import contextlib
 import os
 import re
 import selectors
@@ -161,6 +162,7 @@ class Crew:
         """Say it, and set the time of the restart: 1, 2, 4 … seconds from now."""
         if not part.restarts:
             return
+        self._end_strays()
         if time.monotonic() - part.started_at > STEADY_S:
             part.failures = 0
         part.failures += 1
@@ -170,6 +172,15 @@ class Crew:
         delay = 2 ** (part.failures - 1)
         part.restart_at = time.monotonic() + delay
         self.say(f"{part.name} {ending}; starting it again in {delay} s.")
+
+    def _end_strays(self) -> None:
+        """End what a killed part left behind, such as a second beat beside the next worker's.
+        Supervisors have a session of their own, and stay."""
+        parts = {part.pid for part in self.parts}
+        for pid in children(os.getpid()) - parts:
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(pid) == os.getsid(0):
+                    send(pid, signal.SIGTERM)
 
     def _next_restart(self) -> float:
         """Seconds until a part is due to be started again."""

@@ -219,6 +219,30 @@ def test_a_part_that_dies_is_said_and_started_again(launch):
     assert pid_in(line_with(process, "pid")) != first
 
 
+def test_what_a_killed_part_leaves_behind_is_ended_but_what_detached_itself_is_not(launch):
+    code = (
+        "import os, time\n"
+        "for word in ('detached', 'left'):\n"
+        "    if os.fork() == 0:\n"
+        "        word == 'detached' and os.setsid()\n"
+        "        print(word, os.getpid(), flush=True)\n"
+        "        time.sleep(600)\n"
+        "    time.sleep(0.2)\n"
+        "print('pid', os.getpid(), flush=True); time.sleep(600)\n"
+    )
+    process = launch(f"""
+        crew.start(part("agent", {code!r}, restarts=True))
+        while True:
+            crew.pump(60)
+    """)
+    detached = pid_in(line_with(process, "detached"))
+    left = pid_in(line_with(process, "left"))
+    os.kill(pid_in(line_with(process, "pid")), signal.SIGKILL)
+    wait_gone(left)
+    assert line_with(process, "starting it again")
+    assert alive(detached)
+
+
 def test_a_part_that_keeps_dying_is_given_up(launch):
     process = launch("""
         import portal.launch.crew as module
