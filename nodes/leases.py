@@ -15,7 +15,7 @@ from nodes import fleet
 from nodes.models import Gpu, Lease, LeaseGpu, Node
 from nodes.release import give_back, write_ledger
 from nodes.results import drop_output
-from nodes.states import BEFORE_GRANT, HOLDING, LeaseReason, LeaseState, NodeState
+from nodes.states import BEFORE_GRANT, HOLDING, LeaseReason, LeaseState
 from portal.base.errors import Conflict, Stale
 from portal.base.moves import move
 
@@ -26,12 +26,12 @@ def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
     """A new attempt that may fetch: disk is reserved, no GPU. Raises Stale or Conflict."""
     job = shard.job
     with transaction.atomic():
-        reserved = Node.objects.filter(
+        able = Node.objects.taking_work().filter(
             pk=node.pk,
-            state=NodeState.ONLINE,
             version=node.version,
             reserved_disk_bytes__lte=node.disk_bytes - disk_bytes,
-        ).update(
+        )
+        reserved = able.update(
             reserved_disk_bytes=F("reserved_disk_bytes") + disk_bytes, version=F("version") + 1
         )
         if not reserved or not Shard.objects.filter(pk=shard.pk, state=ShardState.QUEUED).exists():
@@ -114,12 +114,12 @@ def _may_start(shard: Shard) -> None:
 
 
 def _take_capacity(lease: Lease) -> None:
-    taken = Node.objects.filter(
+    able = Node.objects.taking_work().filter(
         pk=lease.node_id,
-        state=NodeState.ONLINE,
         cpus__gte=F("reserved_cpus") + lease.cpus,
         memory_bytes__gte=F("reserved_memory_bytes") + lease.memory_bytes,
-    ).update(
+    )
+    taken = able.update(
         reserved_cpus=F("reserved_cpus") + lease.cpus,
         reserved_memory_bytes=F("reserved_memory_bytes") + lease.memory_bytes,
         version=F("version") + 1,

@@ -1,5 +1,6 @@
 """Nodes, their GPUs, leases on them, and the ledger of held time."""
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
@@ -17,6 +18,8 @@ from nodes.states import (
 from portal.base.codes import new_code
 from portal.base.errors import DomainError
 from portal.base.moves import REASON_LENGTH, STATE_LENGTH, Event, Stateful
+
+NO_ISOLATION = "process"  # the runtime that runs work beside everything else of its user
 
 
 class Installation(models.Model):
@@ -36,8 +39,10 @@ class Installation(models.Model):
 
 
 class NodeQuerySet(models.QuerySet["Node"]):
-    def schedulable(self) -> "NodeQuerySet":
-        return self.filter(state=NodeState.ONLINE)
+    def taking_work(self) -> "NodeQuerySet":
+        """The rule of `Node.takes_work`, as a condition of an update."""
+        rows = self.filter(state=NodeState.ONLINE)
+        return rows if settings.ALLOW_PROCESS_ISOLATION else rows.exclude(isolation=NO_ISOLATION)
 
 
 class Node(Stateful):
@@ -89,6 +94,12 @@ class Node(Stateful):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether it may be given work: online, and with a sandbox unless settings allow none."""
+        isolated = self.isolation != NO_ISOLATION or settings.ALLOW_PROCESS_ISOLATION
+        return self.state == NodeState.ONLINE and isolated
 
 
 class NodeEvent(Event):

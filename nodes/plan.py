@@ -300,7 +300,7 @@ def _cause(
     if place.fetching:
         return "fetching", "Its data is on its way to a node; no compute is held."
     if not online:
-        return "no_node", "No node is online."
+        return "no_node", "No node that takes work is online."
     if not able:
         return "no_fit", "No node that is online has what one piece needs."
     if shard.parallel is not None and shard.holding >= shard.parallel:

@@ -123,7 +123,7 @@ def _node_view(node: Node, holders: dict[str, str], live: list[LeaseView]) -> No
         free_memory_bytes=node.memory_bytes - node.reserved_memory_bytes,
         free_disk_bytes=node.disk_bytes - node.reserved_disk_bytes,
         leases=tuple(live),
-        online=node.state == NodeState.ONLINE,
+        online=node.takes_work,
     )
 
 

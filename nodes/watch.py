@@ -61,8 +61,8 @@ def _offline(node: Node) -> None:
 
 
 def _withdrawn() -> list[Lease]:
-    """Leases without compute whose node left, or whose shard no longer waits."""
-    gone = Q(shard__state=ShardState.ENDED) | ~Q(node__state=NodeState.ONLINE)
+    """Leases without compute whose node takes no work now, or whose shard no longer waits."""
+    gone = Q(shard__state=ShardState.ENDED) | ~Q(node__in=Node.objects.taking_work())
     return list(
         Lease.objects.filter(gone, state__in=BEFORE_GRANT).select_related("node", "shard__job")
     )

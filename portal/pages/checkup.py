@@ -14,7 +14,7 @@ from django.http.request import validate_host
 from django.utils import timezone
 
 from nodes.agent import sandbox
-from nodes.models import Node
+from nodes.models import NO_ISOLATION, Node
 from nodes.states import NodeState
 from portal.base.words import in_bytes, in_words
 from portal.pages import parts
@@ -206,7 +206,11 @@ def _node(node: Node) -> Finding:
         return problem(f"Node {node.name} is quarantined{because}")
     if node.state == NodeState.PENDING:
         return note(f"Node {node.name} has not enrolled.")
-    if node.isolation == "process":
+    if node.isolation == NO_ISOLATION and not node.takes_work:
+        return problem(
+            f"Node {node.name} cannot isolate work and gets none: install bubblewrap on it."
+        )
+    if node.isolation == NO_ISOLATION:
         return problem(f"Node {node.name} runs work without isolation.")
     return fine(f"Node {node.name} is {node.state}.")
 

@@ -1,6 +1,6 @@
 """A model of an agent's state for tests of the portal's side: it polls for real, runs nothing.
 
-Used where every order of events is tried; the real agent is tested in tests/agent and tests/demo.
+Used where every order of events is tried; the real agent is tested in tests/agent and tests/launch.
 """
 
 from dataclasses import dataclass, field
@@ -59,6 +59,7 @@ class ModelAgent:
         self.gpus = gpus
         self.instance = instance
         self.boot = f"boot-{node.name}"
+        self.isolation = "bwrap"
         self.leases: dict[str, ModelLease] = {}
 
     def body(self, age: int = 0) -> dict:
@@ -71,7 +72,7 @@ class ModelAgent:
                 "cpus": 8,
                 "memory_bytes": 64 * GIB,
                 "disk_bytes": 400 * GIB,
-                "isolation": "bwrap",
+                "isolation": self.isolation,
                 "gpus": [
                     {
                         "uuid": f"GPU-{self.node.name}-{i}",

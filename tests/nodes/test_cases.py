@@ -419,3 +419,28 @@ def test_a_finish_step_waits_for_all_others(team, node, agent):
     others = Lease.objects.exclude(pk=last.pk)
     assert all(last.placed_at >= lease.released_at for lease in others)
     assert last.gpu_count == 0
+
+
+def test_without_isolation_a_node_gets_no_work(job, node, agent):
+    Node.objects.update(isolation="process")
+    scheduler.run_pass()
+    assert not Lease.objects.exists()
+    reason = job.shards.get().waits.get()
+    assert reason.sentence == "No node that takes work is online."
+
+
+def test_a_node_that_lost_its_isolation_is_granted_nothing(job, node, agent):
+    scheduler.run_pass()
+    agent.poll()
+    agent.advance(agent.leases[the_lease().code])
+    agent.isolation = "process"
+    agent.poll()
+    assert the_lease().granted_at is None
+    watch.watch()
+    assert (the_lease().state, the_lease().reason) == ("void", "node_left")
+
+
+def test_settings_may_allow_work_without_isolation(settings, job, node, agent):
+    settings.ALLOW_PROCESS_ISOLATION = True
+    agent.isolation = "process"
+    drive(agent, "running")

@@ -108,8 +108,14 @@ def test_nodes_that_need_a_look(db):
     assert "problem: Node gone is offline; it was last heard of" in found
     assert "problem: Node odd is quarantined: files of a lease remain" in found
     assert "note: Node new has not enrolled." in found
-    assert "problem: Node bare runs work without isolation." in found
+    assert "problem: Node bare cannot isolate work and gets none" in found
     assert "past" not in found
+
+
+def test_a_node_that_may_run_work_without_isolation_is_said(db, settings):
+    settings.ALLOW_PROCESS_ISOLATION = True
+    make_node("bare", isolation="process")
+    assert "problem: Node bare runs work without isolation." in said(checkup.nodes)
 
 
 def test_mail_that_is_not_sent_is_said(settings):
