@@ -217,17 +217,16 @@ def requeue_shard(
     avoid_gpus: list[str] | None = None,
 ) -> None:
     """Try again elsewhere after a fault of the node, or end it when the attempts are used up."""
-    shard.refresh_from_db()
-    faults = shard.faults + int(fault)
-    quarantines = shard.quarantines + int(quarantined)
     with transaction.atomic():
-        Shard.objects.filter(pk=shard.pk).update(faults=faults, quarantines=quarantines)
-        shard.faults, shard.quarantines = faults, quarantines
+        Shard.objects.filter(pk=shard.pk).update(
+            faults=F("faults") + int(fault), quarantines=F("quarantines") + int(quarantined)
+        )
+        shard.refresh_from_db()
         if shard.job.cancel_asked_at is not None:
             end_shard(shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at)
-        elif quarantines >= 2:
+        elif shard.quarantines >= 2:
             end_shard(shard=shard, outcome=Outcome.FAILED, reason=Reason.BREAKS_NODES, at=at)
-        elif faults >= MAX_ATTEMPTS:
+        elif shard.faults >= MAX_ATTEMPTS:
             lost = reason == "silent"
             end_shard(
                 shard=shard,

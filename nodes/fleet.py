@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 
 from nodes.models import Installation, Lease, Node
 from nodes.states import HOLDING, NodeState
@@ -118,6 +119,8 @@ def revoke(*, node: Node, actor: str, reason: str = "") -> None:
 def retire(*, node: Node, actor: str, reason: str = "") -> None:
     """Keep it as history only; refused while a lease holds compute there."""
     with transaction.atomic():
+        # Written before it is judged: a grant that comes now waits, and then finds it retired.
+        Node.objects.filter(pk=node.pk).update(version=F("version") + 1)
         if Lease.objects.filter(node=node, state__in=HOLDING).exists():
             raise Conflict("This node still holds compute for a job. Drain it first.")
         move(node, NodeState.RETIRED, "retire", at=db_now(), actor=actor, **_because(reason))

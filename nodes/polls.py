@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from jobs.models import Job
 from jobs.signals import shard_queued
@@ -43,6 +42,9 @@ def take_poll(*, node: Node, body: dict) -> dict:
     credential while the first one is alive.
     """
     with transaction.atomic():
+        # Two agents that claim one node do so one after the other: PostgreSQL locks the row, on
+        # SQLite the IMMEDIATE transaction does the same.
+        node = Node.objects.select_for_update().get(pk=node.pk)
         at = db_now()
         _claim(node, body, at)
         _take_facts(node, body, at)
@@ -52,8 +54,10 @@ def take_poll(*, node: Node, body: dict) -> dict:
     answers = [_one_lease(node, item) for item in reported.values()]
     answers += _unreported(node, set(reported))
     with transaction.atomic():
-        _free_what_is_gone(node, set(reported), db_now())
-        fleet.settle_drain(node=node, at=db_now())
+        at = db_now()
+        node.refresh_from_db()  # a release may have put it into quarantine
+        _free_what_is_gone(node, set(reported), at)
+        fleet.settle_drain(node=node, at=at)
     return {
         "epoch": fleet.installation().epoch,
         "next_poll_ms": int(settings.AGENT_POLL.total_seconds() * 1000),
@@ -271,7 +275,7 @@ def _free_what_is_gone(node: Node, reported: set[str], at: datetime) -> None:
     GPUs that were found busy stay held until an operator ends their quarantine.
     """
     rows = LeaseGpu.objects.filter(
-        Q(lease__state__in=TERMINAL), lease__node=node, until=None, gpu__quarantined=False
+        lease__state__in=TERMINAL, lease__node=node, until=None, gpu__quarantined=False
     ).exclude(lease__code__in=reported)
     for row in rows:
         LeaseGpu.objects.filter(pk=row.pk, until=None).update(until=max(at, row.since))

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
 from jobs.states import ShardState
 from nodes import fleet, leases
@@ -14,7 +14,7 @@ from nodes.release import release
 from nodes.report import Report
 from nodes.states import BEFORE_GRANT, HOLDING, METERED, LeaseReason, LeaseState, NodeState
 from portal.base.clock import db_now
-from portal.base.errors import DomainError
+from portal.base.errors import DomainError, Stale
 from portal.base.moves import move
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,16 @@ def _mark_offline(now: datetime, since: datetime) -> None:
 
 
 def _offline(node: Node) -> None:
-    move(node, NodeState.OFFLINE, "offline", at=db_now(), actor="system")
+    with transaction.atomic():
+        _still_silent(node)
+        move(node, NodeState.OFFLINE, "offline", at=db_now(), actor="system")
+
+
+def _still_silent(node: Node) -> None:
+    """Write the row that was judged: a poll that comes now waits. Raises Stale when one came."""
+    silent = Node.objects.filter(pk=node.pk, last_seen_at=node.last_seen_at)
+    if not silent.update(version=F("version") + 1):
+        raise Stale("The node has spoken meanwhile.")
 
 
 def _withdrawn() -> list[Lease]:
@@ -75,7 +84,9 @@ def _void(lease: Lease) -> None:
 
 
 def _lose(lease: Lease) -> None:
-    leases.lose(lease=lease, at=db_now())
+    with transaction.atomic():
+        _still_silent(lease.node)
+        leases.lose(lease=lease, at=db_now())
 
 
 def _release_without_evidence(lease: Lease) -> None:

@@ -9,6 +9,7 @@ from jobs.models import JobRecord, Shard
 from nodes import fleet, scheduler, watch
 from nodes.models import Gpu, Installation, Lease, LeaseGpu, LedgerRow, Node
 from portal.base.clock import db_now
+from portal.base.errors import Stale
 from tests.factories import make_job, make_node
 from tests.nodes.agent_model import ModelAgent
 
@@ -444,3 +445,21 @@ def test_settings_may_allow_work_without_isolation(settings, job, node, agent):
     settings.ALLOW_PROCESS_ISOLATION = True
     agent.isolation = "process"
     drive(agent, "running")
+
+
+def test_a_node_that_speaks_while_its_silence_is_judged_keeps_its_lease(job, node, agent):
+    drive(agent, "running")
+    lease = Lease.objects.select_related("node", "shard__job").get()
+    agent.poll()
+    with pytest.raises(Stale):
+        watch._lose(lease)
+    assert the_lease().state == "running"
+
+
+def test_a_draining_node_that_cannot_remove_its_last_work_is_quarantined(job, node, agent):
+    lease = drive(agent, "releasing")
+    fleet.drain(node=Node.objects.get(), actor="operator")
+    lease.go("released")
+    lease.evidence = agent.evidence(lease, processes="left")
+    agent.poll()
+    assert Node.objects.get().state == "quarantined"
