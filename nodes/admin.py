@@ -79,7 +79,10 @@ def acts_on(node: Node) -> dict[str, Act]:
     following = NODE_MOVES[node.state]
     if node.state == NodeState.RETIRED:
         return {}
-    return {verb: act for verb, act in ACTS.items() if act.to is None or act.to in following}
+    allowed = {verb: act for verb, act in ACTS.items() if act.to is None or act.to in following}
+    if node.state == NodeState.PENDING:
+        del allowed["resume"]  # only its agent brings it online the first time
+    return allowed
 
 
 class NodeForm(forms.ModelForm):
@@ -299,7 +302,8 @@ class NodeAdmin(OperatorAdmin):
         return TemplateResponse(request, "admin/nodes/node/act.html", context)
 
     def _show_token(self, request: HttpRequest, node: Node, token: str) -> HttpResponse:
-        command = f"python -m nodes.agent --portal {settings.PUBLIC_URL} --token {token}"
+        command = f"E31_ENROL_TOKEN={token} python3 -m nodes.agent --portal {settings.PUBLIC_URL}"
+        command += ' --state-dir "$HOME/e31-node"' + " --simulate-gpus 8" * node.simulated
         context = self._context(request, node, f"Enrol {node.name}")
         context |= {"command": command, "until": node.enrol_expires_at}
         response = TemplateResponse(request, "admin/nodes/node/token.html", context)

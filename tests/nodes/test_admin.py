@@ -1,5 +1,6 @@
 """Nodes in the operators' admin, and what operators cannot see or change there."""
 
+import html
 import re
 from datetime import timedelta
 
@@ -63,8 +64,9 @@ def test_a_node_is_made_and_its_token_shown_once_with_the_command(staff_client):
     assert response.status_code == 200
     assert "no-store" in response["Cache-Control"]
     found = re.search(
-        r"python -m nodes\.agent --portal http://127\.0\.0\.1:8000 --token (\S+?)</textarea>",
-        response.content.decode(),
+        r"E31_ENROL_TOKEN=(\S+) python3 -m nodes\.agent --portal http://127\.0\.0\.1:8000"
+        r' --state-dir "\$HOME/e31-node"</textarea>',
+        html.unescape(response.content.decode()),
     )
     assert found is not None
     node = Node.objects.get(name="gpu-7")
@@ -83,7 +85,7 @@ def test_a_new_token_is_asked_for_and_replaces_the_old(staff_client, db):
     node.refresh_from_db()
     assert node.enrol_token_hash == hash_token(old)
     response = staff_client.post(path(node, "token"))
-    assert "python -m nodes.agent" in response.content.decode()
+    assert "python3 -m nodes.agent" in response.content.decode()
     with pytest.raises(fleet.EnrolmentRefused):
         fleet.enrol(token=old, agent_version="1")
 
@@ -99,6 +101,18 @@ def test_hostile_names_never_break(staff_client, kind):
     else:
         assert response.context["errors"]
         assert not Node.objects.exists()
+
+
+def test_the_command_for_a_simulated_node_makes_up_its_gpus(staff_client):
+    response = staff_client.post(ADD, {"name": "sim", "simulated": "on"})
+    assert "--simulate-gpus 8</textarea>" in response.content.decode()
+
+
+def test_a_node_that_never_enrolled_offers_no_resume(staff_client, db):
+    node, _ = fleet.create_node(name="new", actor="x")
+    seen = staff_client.get(path(node, "change")).content.decode()
+    assert "/act/retire" in seen
+    assert "/act/resume" not in seen
 
 
 def test_two_nodes_cannot_have_one_name(staff_client, node):
