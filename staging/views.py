@@ -75,6 +75,7 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
         "open": listing.is_open(dataset),
         "held_by": list(dataset.hold_rows.order_by("created_at")),
         "retention": listing.retention_sentence(dataset),
+        "events": dataset.events.order_by("-at", "-id")[:LATEST_EVENTS],
     }
 
 
@@ -83,8 +84,7 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
 def dataset(request: HttpRequest, code: str) -> HttpResponse:
     """One dataset: its state, files, retention, holders and history."""
     row = my_dataset(request, code)
-    events = row.events.order_by("-at", "-id")[:LATEST_EVENTS]
-    context = _context(request, row) | {"events": events, "keep_form": KeepForm()}
+    context = _context(request, row) | {"keep_form": KeepForm()}
     return render(request, "staging/dataset.html", context)
 
 
@@ -92,9 +92,8 @@ def dataset(request: HttpRequest, code: str) -> HttpResponse:
 @require_GET
 def dataset_live(request: HttpRequest, code: str) -> HttpResponse:
     """The part that moves, as its own address."""
-    return render(
-        request, "staging/dataset.html#live", _context(request, my_dataset(request, code))
-    )
+    context = _context(request, my_dataset(request, code)) | {"live": True}
+    return render(request, "staging/dataset.html#live", context)
 
 
 @login_required
@@ -152,8 +151,7 @@ def dataset_keep(request: HttpRequest, code: str) -> HttpResponse:
         )
         messages.success(request, "The date was set.")
         return redirect("dataset", row.code)
-    events = row.events.order_by("-at", "-id")[:LATEST_EVENTS]
-    context = _context(request, row) | {"events": events, "keep_form": form}
+    context = _context(request, row) | {"keep_form": form}
     return render(request, "staging/dataset.html", context, status=400)
 
 

@@ -129,6 +129,14 @@ class TestPages:
         assert "<html" not in moving
         assert "hx-get" not in owner_client.get(url(full, "live")).content.decode()
 
+    def test_the_live_part_brings_the_date_and_the_history_with_it(self, owner_client, full):
+        live = owner_client.get(url(full, "live")).content.decode()
+        assert 'id="keep-date" hx-swap-oob="true"' in live
+        assert "now verified" in live
+        whole = owner_client.get(url(full)).content.decode()
+        assert 'id="keep-date"' in whole
+        assert "hx-swap-oob" not in whole
+
     def test_unfinished_files_are_shown_with_what_was_kept(self, owner_client, dataset, owner):
         services.declare_files(
             dataset=dataset, entries=[services.Entry(path="a", size=9)], actor=owner.email
