@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from jobs.cap import most_gpu_ms
-from jobs.forms.fields import gib_text, hours_text
+from jobs.forms.fields import gib_text
 from jobs.forms.whole import JobForm
 from jobs.models import Job, Language, WorkKind
 from portal.base.words import in_bytes, in_hms, in_utc
@@ -166,7 +166,7 @@ def arithmetic(ask: Ask) -> Arithmetic | None:
     )
     gpu_time = most / 3_600_000
     held = each * (ask.shards + int(ask.finish)) * tries
-    length = f"({hours_text(ask.hours)} h + {in_hms(settings.OUTPUT_WINDOW)})"
+    length = f"({in_hms(ask.hours)} + {in_hms(settings.OUTPUT_WINDOW)})"
     formula = f"{ask.gpus} × {length} × {ask.shards}"
     if finish:
         formula += f" + {finish} × {length}"

@@ -284,7 +284,7 @@ def test_preview_restates_the_job_and_writes_nothing(owner_client, team):
     text = " ".join(response.content.decode().split())
     assert "Two GPUs for four hours for each of three pieces" in text
     assert "Readings (2 files, 1 kB)" in text
-    assert "2 × (4 h + 0:02:00) × 3" in text
+    assert "2 × (4:00:00 + 0:02:00) × 3" in text
     assert "24.20" in text
     assert "No rate has been published here. Nothing on this page is a price." in text
     assert "readings/" in text

@@ -67,7 +67,7 @@ def test_arithmetic_counts_every_attempt(settings):
     ask = Ask(gpus=2, hours=4 * HOUR, shards=3, retries=1, finish=True, finish_gpus=1)
     result = arithmetic(ask)
     assert (result.formula, result.most) == (
-        "(2 × (4 h + 0:06:00) × 3 + 1 × (4 h + 0:06:00)) × 2",
+        "(2 × (4:00:00 + 0:06:00) × 3 + 1 × (4:00:00 + 0:06:00)) × 2",
         "57.40",
     )
     assert result.rate == "Two coins an hour."
