@@ -12,15 +12,21 @@ from nodes.states import LeaseState, NodeState
 from portal.base.moves import move
 
 
-def release(*, lease: Lease, report: Report, released_at: datetime, at: datetime) -> None:
-    """releasing -> released on the node's evidence; the ledger row and the shard follow."""
+def release(
+    *, lease: Lease, report: Report, released_at: datetime, at: datetime, reason: str = ""
+) -> None:
+    """releasing -> released on the node's evidence; the ledger row and the shard follow.
+
+    `reason` stands in the event: NO_EVIDENCE where the portal stops the meter without it.
+    """
     with transaction.atomic():
         move(
             lease,
             LeaseState.RELEASED,
             "released",
             at=at,
-            actor=lease.actor,
+            actor="system" if reason else lease.actor,
+            reason=reason,
             detail=report.evidence,
             changes={
                 "released_at": released_at,

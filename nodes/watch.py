@@ -100,7 +100,8 @@ def _release_without_evidence(lease: Lease) -> None:
             evidence={"processes": "left", "scratch": "left", "gpus": {}},
         )
         if lease.state in METERED:
-            release(lease=lease, report=report, released_at=at, at=at)
+            reason = LeaseReason.NO_EVIDENCE
+            release(lease=lease, report=report, released_at=at, at=at, reason=reason)
 
 
 def _try(act, row: Lease | Node) -> None:

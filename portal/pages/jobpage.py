@@ -77,6 +77,7 @@ class Left:
     holding: int
     gpus_clear: int
     gpus_simulated: int
+    gpus_busy: int
     gpus_not_checked: int
     scratch_wiped: int
     sealed: int
@@ -237,15 +238,21 @@ def left_of(leases: list[Lease]) -> Left:
     found = [value for x in had for value in (x.evidence.get("gpus") or {}).values()]
     return Left(
         released=sum(x.state == LeaseState.RELEASED for x in had),
-        proved=sum(bool(x.evidence) and x.reason != "no_evidence" for x in had),
+        proved=sum(_is_proved(x.evidence) for x in had),
         holding=sum(x.state in METERED for x in had),
         gpus_clear=found.count("clear"),
         gpus_simulated=found.count("simulated"),
-        gpus_not_checked=len(found) - found.count("clear") - found.count("simulated"),
+        gpus_busy=found.count("busy"),
+        gpus_not_checked=found.count("not checked"),
         scratch_wiped=sum(x.evidence.get("scratch") == "wiped" for x in had),
         sealed=sum(x.output_state == "sealed" and x.state in TERMINAL for x in had),
         cached_bytes=sum(x.fetched_bytes for x in leases),
     )
+
+
+def _is_proved(evidence: dict) -> bool:
+    """Whether the node showed that nothing is left; the portal may have stopped the meter alone."""
+    return evidence.get("processes") == "none" and evidence.get("scratch") == "wiped"
 
 
 def title_of(job: Job) -> str:
