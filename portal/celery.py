@@ -1,15 +1,19 @@
 """The Celery app. Rows are the queue: messages only wake the pumps named in the schedule below."""
 
 import os
+import warnings
 
 import structlog
 from celery import Celery
+from celery.exceptions import CPendingDeprecationWarning
 from celery.signals import task_prerun
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 app = Celery("portal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# What Celery 6 does to running tasks when the broker goes; ours are short and may run twice.
+warnings.simplefilter("ignore", CPendingDeprecationWarning)
 app.conf.task_routes = {"staging.tasks.*": {"queue": "transfer"}}
 app.conf.beat_schedule = {
     "schedule": {"task": "nodes.tasks.schedule", "schedule": 5.0, "options": {"expires": 5}},

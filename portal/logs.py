@@ -19,6 +19,14 @@ def hide_tokens(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapp
     return event
 
 
+def without_stack(record: logging.LogRecord) -> bool:
+    """Beat logs two stacks for each message that it cannot send, while the broker is away; the
+    error alone says it."""
+    if record.exc_info and record.args:
+        record.msg, record.args, record.exc_info = "%s", (record.exc_info[1],), None
+    return True
+
+
 def configure_logging(form: str, level: str) -> None:
     """Send structlog and the standard library through one formatter (console or json)."""
     shared: list = [
@@ -54,6 +62,8 @@ def configure_logging(form: str, level: str) -> None:
                     "foreign_pre_chain": shared,
                 }
             },
+            "filters": {"short": {"()": lambda: without_stack}},
+            "loggers": {"celery.beat": {"filters": ["short"]}},
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
             "root": {"handlers": ["stderr"], "level": level},
         }

@@ -116,3 +116,13 @@ def test_tasks_are_named_and_inherit_nothing(lines):
     (line,) = lines()
     assert (line["task"], line["task_id"]) == ("nodes.tasks.schedule", "t1")
     assert "job" not in line
+
+
+def test_a_message_that_beat_cannot_send_is_one_line(lines):
+    try:
+        raise ConnectionError("refused")
+    except ConnectionError as error:
+        logging.getLogger("celery.beat").error("Error: %s\n%s", error, ["stack"], exc_info=True)
+    (line,) = lines()
+    assert line["event"] == "refused"
+    assert "exception" not in line
