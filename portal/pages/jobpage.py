@@ -177,7 +177,7 @@ def _sentence(job: Job, leases: list[Lease], waits: list[SchedulerReason], state
         share = f" {bad} of {len(states)} pieces." if len(states) > 1 and bad else ""
         return f"{job.get_reason_display() or 'It ended without success.'}{share}"
     if job.cancel_asked_at:
-        return f"{job.cancel_asked_by} asked to cancel. It ends on the node's word."
+        return f"{job.cancel_asked_by} asked to cancel. It ends when its node says so."
     delivering = any(state == ShardState.DELIVERING for state, _ in states)
     step = current_step(job, leases, delivering)
     if step == "output" and delivering and not any(x.state == "returning" for x in leases):
