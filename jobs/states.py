@@ -58,7 +58,7 @@ class Reason(models.TextChoices):
 
 J, S = JobState, ShardState
 JOB_MOVES: MoveTable = {
-    J.DRAFT: frozenset({J.STAGING, J.QUEUED}),
+    J.DRAFT: frozenset({J.STAGING}),
     J.STAGING: frozenset({J.QUEUED, J.ENDED}),
     J.QUEUED: frozenset({J.ACTIVE, J.ENDED}),
     J.ACTIVE: frozenset({J.QUEUED, J.ENDED}),

@@ -33,5 +33,5 @@ class Report:
     evidence: dict = field(default_factory=dict)
 
     def reached(self, step: str) -> bool:
-        """Whether this step came: by its age, or, where a reboot lost the ages, by the phase."""
+        """Whether this step came and its age is known; a reboot loses the ages."""
         return self.ages.get(step) is not None

@@ -60,17 +60,21 @@ def _before_grant(lease: Lease, report: Report, at: datetime) -> None:
         ready_at = at_age(at, report.ages.get("ready") or 0, lease.placed_at)
         actor = lease.actor
         move(lease, LeaseState.READY, "ready", at=at, actor=actor, changes={"ready_at": ready_at})
+    elif lease.state == LeaseState.READY and report.phase == "fetching":
+        # The node has lost what it had fetched, and begins again.
+        actor = lease.actor
+        move(lease, LeaseState.PLACED, "unready", at=at, actor=actor, changes={"ready_at": None})
     if lease.state == LeaseState.READY and report.phase == "ready":
         grant(lease=lease, at=at)
 
 
 def _count_fetch_fault(lease: Lease, at: datetime) -> None:
     """A node that cannot fetch is a fault of the node: three of them end the shard."""
-    shard = Shard.objects.select_related("job").get(pk=lease.shard_id)
-    if shard.state != ShardState.QUEUED:
+    waiting = Shard.objects.filter(pk=lease.shard_id, state=ShardState.QUEUED)
+    if not waiting.update(faults=F("faults") + 1):
         return
-    Shard.objects.filter(pk=shard.pk).update(faults=F("faults") + 1)
-    if shard.faults + 1 >= MAX_ATTEMPTS:
+    shard = Shard.objects.select_related("job").get(pk=lease.shard_id)
+    if shard.faults >= MAX_ATTEMPTS:
         jobs.end_shard(
             shard=shard,
             outcome=Outcome.FAILED,
@@ -102,16 +106,16 @@ def _acknowledge(lease: Lease, report: Report, at: datetime) -> None:
 
 
 STEPS = [
-    ("running", LeaseState.RUNNING, "run", "running_at", "allocated_at"),
-    ("returning", LeaseState.RETURNING, "return", "returning_at", "running_at"),
-    ("releasing", LeaseState.RELEASING, "release", "releasing_at", "returning_at"),
+    ("running", LeaseState.RUNNING, "run", "running_at"),
+    ("returning", LeaseState.RETURNING, "return", "returning_at"),
+    ("releasing", LeaseState.RELEASING, "release", "releasing_at"),
 ]
 
 
 def _follow(lease: Lease, report: Report, at: datetime) -> None:
     """Walk the metered steps that the report has reached, then the release."""
     position = PHASES.index(report.phase)
-    for step, state, verb, column, _ in STEPS:
+    for step, state, verb, column in STEPS:
         passed = position >= PHASES.index(step)
         age = report.ages.get(step)
         if not passed or age is None or getattr(lease, column) is not None:

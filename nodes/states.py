@@ -52,7 +52,7 @@ class NodeState(models.TextChoices):
 L = LeaseState
 LEASE_MOVES: MoveTable = {
     L.PLACED: frozenset({L.READY, L.VOID}),
-    L.READY: frozenset({L.GRANTED, L.VOID}),
+    L.READY: frozenset({L.PLACED, L.GRANTED, L.VOID}),
     L.GRANTED: frozenset({L.ALLOCATED, L.VOID, L.LOST}),
     L.ALLOCATED: frozenset({L.RUNNING, L.RETURNING, L.RELEASING, L.LOST}),
     L.RUNNING: frozenset({L.RETURNING, L.RELEASING, L.LOST}),

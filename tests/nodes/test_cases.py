@@ -467,3 +467,22 @@ def test_a_draining_node_that_cannot_remove_its_last_work_is_quarantined(job, no
     lease.evidence = agent.evidence(lease, processes="left")
     agent.poll()
     assert Node.objects.get().state == "quarantined"
+
+
+def test_a_node_that_lost_what_it_had_fetched_is_no_longer_ready(job, node, agent):
+    make_job(job.team, gpus=2)
+    scheduler.run_pass()
+    agent.poll()
+    for lease in agent.leases.values():
+        agent.advance(lease)
+    agent.poll(heed=False)
+    waiting = Lease.objects.get(state="ready")
+    agent.leases.pop(waiting.code)
+    agent.poll()
+    agent.poll()
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.ready_at) == ("placed", None)
+    agent.advance(agent.leases[waiting.code])
+    agent.poll()
+    waiting.refresh_from_db()
+    assert waiting.state == "ready"
