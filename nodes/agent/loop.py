@@ -94,6 +94,8 @@ class Agent:
         self._furnish()
         self._adopt_all()
         log.info("The agent runs: node %s, isolation %s.", self.node_name, self.isolation)
+        if not self.bwrap:
+            log.warning("Work is not kept apart from this machine: %s", self.isolation_reason)
         while self.exit_code is None:
             self.turn()
             self._sleep()

@@ -105,7 +105,12 @@ def variables(launch: dict[str, Any], at: dict[str, str]) -> dict[str, str]:
     path = f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     own = {"E31_DATA": at["data"], "E31_OUTPUT": at["output"], "E31_SCRATCH": at["scratch"]}
     own |= {"E31_WORK": at["work"], "HOME": at["home"], "TMPDIR": at["tmp"]}
-    return {"PATH": path, **launch["environment"], **own}
+    return {"PATH": path, **launch["environment"], **library_path(), **own}
+
+
+def library_path() -> dict[str, str]:
+    """Where the agent's own Python finds its libraries, on machines that say so by a variable."""
+    return {k: os.environ[k] for k in ("LD_LIBRARY_PATH",) if os.environ.get(k)}
 
 
 def command(launch: dict[str, Any], at: dict[str, str]) -> list[str]:

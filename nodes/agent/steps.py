@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from nodes.agent import VERSION, disk, journal, release
+from nodes.agent import VERSION, disk, journal, release, sandbox
 from nodes.agent.client import Portal, Refused, Stopped
 from nodes.agent.clock import boot_id, boottime_ms
 from nodes.agent.deliver import Courier
@@ -111,13 +111,16 @@ class Steps:
         plan = {"bwrap": self.bwrap, "gpus": self.gpus.chosen(lease.record.gpus)}
         disk.write_json(lease.folder / "run.json", plan)
         environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "E31_AGENT": VERSION}
+        environment |= sandbox.library_path()
         with (lease.folder / "supervisor.err").open("ab") as errors:
-            subprocess.Popen(
+            code = subprocess.Popen(
                 [sys.executable, "-m", "nodes.agent.supervisor", str(lease.folder)],
                 cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
                 start_new_session=True,
             ).wait()  # fmt: skip
         self._spawned[lease.code] = time.monotonic()
+        if code:
+            self._stillborn(lease)
 
     def _allocated(self, lease: Lease) -> None:
         self._running(lease)
@@ -142,8 +145,11 @@ class Steps:
         if lease.code not in self._spawned:
             self._spawn(lease)
         elif time.monotonic() > self._spawned[lease.code] + LAUNCH_SECONDS:
-            text = (lease.folder / "supervisor.err").read_text(errors="replace")
-            self.fault(lease, "launch_failed", text.strip()[-500:] or "no word of it")
+            self._stillborn(lease)
+
+    def _stillborn(self, lease: Lease) -> None:
+        text = (lease.folder / "supervisor.err").read_text(errors="replace")
+        self.fault(lease, "launch_failed", text.strip()[-500:] or "no word of it")
 
     def _ended(self, lease: Lease, status: dict[str, Any]) -> None:
         end, at = status["exit"], status["times"]["ended"]

@@ -3,14 +3,16 @@
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nodes.agent import cache, clock, digests, disk, facts, journal, proctree, sandbox
+from nodes.agent import cache, clock, digests, disk, facts, journal, proctree, sandbox, steps
 from nodes.agent.client import Away, Backoff, Errand, Portal, Refused, Stopped, patiently
 from nodes.agent.fetch import NodeFault, target_of
 from nodes.agent.gpus import Gpus, simulated
@@ -364,3 +366,32 @@ def test_simulated_gpus_keep_their_names():
     assert found[0]["simulated"]
     assert found[0]["model"] == "Simulated GPU"
     json.dumps(found)
+
+
+# -- a Python whose libraries are found by a variable
+
+
+def test_the_work_gets_the_library_path_of_the_agents_python(monkeypatch, tmp_path):
+    at = sandbox.places(tmp_path, isolated=True)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert "LD_LIBRARY_PATH" not in sandbox.variables({"environment": {}}, at)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
+    assert sandbox.variables({"environment": {}}, at)["LD_LIBRARY_PATH"] == "/opt/python/lib"
+
+
+def test_a_supervisor_that_cannot_start_is_a_fault_at_once(monkeypatch, tmp_path):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such library >&2; exit 127\n")
+    broken.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    moves = []
+    lease = SimpleNamespace(
+        code="stillborn",
+        folder=tmp_path,
+        record=SimpleNamespace(gpus=[]),
+        move=lambda phase, **what: moves.append((phase, what.get("fault"))),
+    )
+    gpus = SimpleNamespace(chosen=lambda uuids: [])
+    steps.Steps(None, None, gpus, "", wake=lambda: None).start(lease, [])
+    fault = {"code": "launch_failed", "detail": "no such library"}
+    assert moves == [(journal.ALLOCATED, None), (journal.RELEASING, fault)]
