@@ -23,17 +23,6 @@ from staging.models import Dataset
 from staging.selection import chosen_files
 from staging.states import DatasetKind, DatasetReason, DatasetState
 
-__all__ = [
-    "advance",
-    "cancel",
-    "capacity_problem",
-    "copy_as_draft",
-    "delete_draft",
-    "end_shard",
-    "requeue_shard",
-    "submit",
-]
-
 
 class LimitBroken(DomainError):
     """The request is more than a limit allows; the sentence names the limit."""
@@ -298,19 +287,19 @@ def _end_job(job: Job, at: datetime, outcome: str, reason: str, actor: str) -> N
         detail={"outcome": outcome},
         changes={"outcome": outcome, "reason": reason, "ended_at": at},
     )
-    _settle_output(job, outcome, at, actor)
+    _settle_output(job, outcome)
     for dataset in _data_needed(job):
-        staging.unhold(dataset=dataset, holder=job.code, at=at)
+        staging.unhold(dataset=dataset, holder=job.code)
     job_ended.send(Job, job=job, at=at)
     _delete_what_was_declared(job)
 
 
-def _settle_output(job: Job, outcome: str, at: datetime, actor: str) -> None:
+def _settle_output(job: Job, outcome: str) -> None:
     """Seal what came back; an output that nothing ever came to is deleted."""
     output = job.output
     if output is None:
         return
-    staging.unhold(dataset=output, holder=job.code, at=at)
+    staging.unhold(dataset=output, holder=job.code)
     if output.files.exists() or outcome == Outcome.SUCCEEDED:
         Dataset.objects.filter(pk=output.pk).update(partial=outcome != Outcome.SUCCEEDED)
         output.partial = outcome != Outcome.SUCCEEDED

@@ -188,7 +188,7 @@ def plan(now: datetime, shards: Sequence[ShardView], nodes: Sequence[NodeView]) 
     by_id = {s.id: s for s in queue}
     live = _live_by_job(queue)
     placed = _placed_leases(rooms, by_id)
-    _clear(result, placed, by_id, rooms, live)
+    _clear(result, placed, by_id, live)
     waiting = [s for s in queue if s.id not in placed]
     for shard in waiting:
         _place(result, shard, rooms, live)
@@ -229,7 +229,6 @@ def _clear(
     result: Plan,
     placed: dict[int, tuple[_Room, LeaseView]],
     by_id: dict[int, ShardView],
-    rooms: dict[str, _Room],
     live: dict[str, int],
 ) -> None:
     """Name idle GPUs for placed leases: those that are ready first, each in queue order.

@@ -184,7 +184,7 @@ def hold(*, dataset: Dataset, holder: str, label: str, at: datetime) -> None:
     dataset.refresh_from_db(fields=["holds", "state"])
 
 
-def unhold(*, dataset: Dataset, holder: str, at: datetime) -> None:
+def unhold(*, dataset: Dataset, holder: str) -> None:
     """Let go; letting go of what is not held does nothing."""
     with transaction.atomic():
         if Hold.objects.filter(dataset=dataset, holder=holder).delete()[0]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from portal.base.errors import NoRoom, NotFound
+from portal.base.errors import NotFound
 
 READ_PIECE = 2**20
 MODE = 0o600
@@ -34,16 +34,6 @@ def free_bytes() -> int:
     """Bytes that may still be written: what is free less the floor kept for the database."""
     stat = os.statvfs(ensure_root())
     return stat.f_bavail * stat.f_frsize - settings.DISK_FLOOR_BYTES
-
-
-def check_room(needed: int = 1) -> None:
-    """Raise NoRoom when the disk could not take `needed` bytes above its floor."""
-    free = free_bytes()
-    if free < needed:
-        raise NoRoom(
-            f"The store has room for {max(0, free)} bytes more; {needed} are needed.",
-            free=max(0, free),
-        )
 
 
 def open_to_write(key: str) -> int:

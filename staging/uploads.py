@@ -55,7 +55,6 @@ def new_upload(
     holder: str,
     at: datetime,
     digest: str = "",
-    metadata: str = "",
 ) -> Upload:
     """An open upload, not yet saved: many are created with one statement."""
     code = new_code(CODE_LENGTH)
@@ -67,7 +66,6 @@ def new_upload(
         length=length,
         chunk_size=chunk_size_of(length),
         expected_digest=digest,
-        metadata=metadata,
         key=store.new_key(),
         holder=holder,
         created_at=at,

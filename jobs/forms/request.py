@@ -15,7 +15,6 @@ MOST_RETRIES = 10
 
 class RequestForm(forms.Form):
     use_required_attribute = False
-    IN_VIEW = ("gpus", "hours", "shards", "needed_by")
     MORE = ("gpu_memory", "cpus", "memory", "scratch", "parallel", "retries", "finish_gpus")
 
     gpus = WholeField(

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from nodes.agent import disk, fetch
+from nodes.agent import disk
 from nodes.agent.cache import Cache
 from nodes.agent.fetch import NodeFault
 from nodes.agent.journal import RELEASED, Lease
@@ -35,10 +35,11 @@ class Room:
 
     def measure(self) -> None:
         """Free now plus what leases and the cache hold; walks the state folder."""
-        total = fetch.room(self.state) - FLOOR_BYTES + disk.tree_bytes(self.state)
+        total = self.free() - FLOOR_BYTES + disk.tree_bytes(self.state)
         self.total = max(0, min(total, self.most) if self.most else total)
 
     def free(self) -> int:
+        """Free bytes on its disk, as an ordinary user sees them."""
         return shutil.disk_usage(self.state).free
 
     def reserve(self, lease: Lease, others: list[Lease]) -> None:

@@ -1,7 +1,6 @@
 """Getting a lease's spec and files onto this node, before any GPU is held."""
 
 import errno
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -167,8 +166,3 @@ def target_of(folder: Path, path: str) -> Path:
 def _disk_fault(error: OSError) -> NodeFault:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return NodeFault("node_disk_full" if full else "fetch_failed", f"{error.strerror}: {error}")
-
-
-def room(path: Path) -> int:
-    """Free bytes on the disk of `path`, as an ordinary user sees them."""
-    return shutil.disk_usage(path).free

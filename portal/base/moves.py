@@ -64,10 +64,6 @@ class Stateful(models.Model):
             detail=detail or {},
         )
 
-    @classmethod
-    def terminal_states(cls) -> set[str]:
-        return {state for state, following in cls.MOVES.items() if not following}
-
 
 def move(
     row: Stateful,

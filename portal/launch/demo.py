@@ -121,7 +121,7 @@ def run_main_job(browser: Browser, state: State, *, again: bool) -> bool:
     table = f"/staging/{record['output']['dataset']}/files/finish/stats/all.csv"
     problems = report.problems_of(record, PIECES)
     if not problems:
-        report.print_table(browser.get(table), record)
+        report.print_table(browser.get(table))
     for problem in problems:
         report.say(f"NOT AS PROMISED: {problem}")
     return not problems

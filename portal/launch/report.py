@@ -81,7 +81,7 @@ def problems_of(record: dict, pieces: int) -> list[str]:
     return [problem for right, problem in checks if not right]
 
 
-def print_table(answer: Answer, record: dict) -> None:
+def print_table(answer: Answer) -> None:
     """The largest rows of the merged table, downloaded like any other output file."""
     if answer.status != 200:
         say(f"  the merged table could not be downloaded ({answer.status})")

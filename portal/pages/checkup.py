@@ -115,13 +115,13 @@ def address() -> Iterator[Finding]:
     """PUBLIC_URL, ALLOWED_HOSTS, DEBUG and HTTPS have to fit together."""
     host = urlsplit(settings.PUBLIC_URL).hostname or ""
     local = host in LOOPBACK
-    found = [*_hosts(host, local), *_debug(local), *_https(host, local)]
+    found = [*_hosts(host), *_debug(local), *_https(host, local)]
     yield from found
     if all(finding.level != "problem" for finding in found):
         yield fine(f"The portal's address is {settings.PUBLIC_URL}.")
 
 
-def _hosts(host: str, local: bool) -> Iterator[Finding]:
+def _hosts(host: str) -> Iterator[Finding]:
     if "*" in settings.ALLOWED_HOSTS:
         yield problem("ALLOWED_HOSTS contains *, so anybody can choose the host in its pages.")
     elif not validate_host(f"[{host}]" if ":" in host else host, settings.ALLOWED_HOSTS):

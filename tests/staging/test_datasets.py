@@ -234,8 +234,8 @@ class TestHolds:
             services.delete_dataset(
                 dataset=dataset, actor=owner.email, reason=DatasetReason.DELETED_BY_PERSON
             )
-        services.unhold(dataset=dataset, holder="job1", at=db_now())
-        services.unhold(dataset=dataset, holder="job1", at=db_now())
+        services.unhold(dataset=dataset, holder="job1")
+        services.unhold(dataset=dataset, holder="job1")
         assert dataset.holds == 0
         services.delete_dataset(
             dataset=dataset, actor=owner.email, reason=DatasetReason.DELETED_BY_PERSON

@@ -87,7 +87,7 @@ class TestSweep:
         tasks.sweep()
         dataset.refresh_from_db()
         assert dataset.state == DatasetState.STAGED
-        services.unhold(dataset=dataset, holder="job1", at=db_now())
+        services.unhold(dataset=dataset, holder="job1")
         tasks.sweep()
         dataset.refresh_from_db()
         assert dataset.state == DatasetState.PURGED
