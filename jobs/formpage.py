@@ -14,6 +14,7 @@ from jobs.forms.whole import JobForm
 from jobs.models import Job
 from jobs.summary import arithmetic, ask_of_form, sentence
 from portal.base.errors import DomainError
+from portal.teams.access import actor_of
 from portal.teams.models import Team
 from staging.models import Dataset
 from staging.states import DatasetState
@@ -69,7 +70,7 @@ def answer(request: HttpRequest, team: Team, job: Job | None) -> HttpResponse:
     typed = typed_of(request.POST)
     if must_keep(form, action, valid):
         try:
-            job = save_draft(team=team, actor=str(request.user), form=form, typed=typed, job=job)
+            job = save_draft(team=team, actor=actor_of(request), form=form, typed=typed, job=job)
         except DomainError as error:
             form.refuse("id_code_zip" if form.work.code_files else "work", str(error))
             return page(request, form, job, status=error.status)
@@ -99,7 +100,7 @@ def _submit(
     if not valid or job is None:
         return page(request, form, job, status=422)
     try:
-        submit_form(job=job, form=form, actor=str(request.user))
+        submit_form(job=job, form=form, actor=actor_of(request))
     except DomainError as error:
         form.refuse("request", str(error))
         return page(request, form, job, status=error.status)

@@ -16,7 +16,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from jobs.uploads import takes_folders
 from portal.base.errors import Conflict, NotFound
-from portal.teams.access import of_my_teams, require_team
+from portal.teams.access import actor_of, of_my_teams, require_team
 
 JOBS_A_PAGE = 25
 form_methods = require_http_methods(["GET", "HEAD", "POST"])
@@ -89,7 +89,7 @@ def job_preview(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def job_copy(request: HttpRequest, code: str) -> HttpResponse:
-    copy = services.copy_as_draft(job=_job(request, code), actor=str(request.user))
+    copy = services.copy_as_draft(job=_job(request, code), actor=actor_of(request))
     messages.success(request, "This is a copy as a draft. Nothing has been submitted.")
     return redirect("job_edit", code=copy.code)
 
@@ -99,7 +99,7 @@ def job_copy(request: HttpRequest, code: str) -> HttpResponse:
 def job_cancel(request: HttpRequest, code: str) -> HttpResponse:
     job = _job(request, code)
     if request.method == "POST":
-        services.cancel(job=job, actor=str(request.user))
+        services.cancel(job=job, actor=actor_of(request))
         return redirect("job", code=job.code)
     if job.state == JobState.DRAFT:
         raise Conflict("A draft is not running. Delete it instead.")
@@ -113,7 +113,7 @@ def job_cancel(request: HttpRequest, code: str) -> HttpResponse:
 def job_delete(request: HttpRequest, code: str) -> HttpResponse:
     job = _draft(request, code)
     if request.method == "POST":
-        services.delete_draft(job=job, actor=str(request.user))
+        services.delete_draft(job=job, actor=actor_of(request))
         messages.success(request, f"The draft “{job.name}” is deleted.")
         return redirect("jobs")
     return render(request, "parts/confirm.html", confirm_delete(job))
@@ -125,7 +125,7 @@ def job_clear(request: HttpRequest, code: str) -> HttpResponse:
     """Take the output, delete the rest, get the receipt."""
     job = _job(request, code)
     if request.method == "POST":
-        clearing.clear(job=job, actor=str(request.user))
+        clearing.clear(job=job, actor=actor_of(request))
         messages.success(request, "Deleted. The receipt is under “What is left of this job”.")
         return redirect("job", code=job.code)
     if job.state != JobState.ENDED:

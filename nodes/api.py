@@ -179,7 +179,7 @@ def file_bytes(request: HttpRequest, lease: Lease, number: int) -> HttpResponseB
 @lease_view("POST", after_release=True)
 def log(request: HttpRequest, lease: Lease) -> JsonResponse:
     offset = _number(request.GET.get("offset", ""), "offset")
-    if int(request.headers.get("Content-Length") or 0) > MOST_LOG_BYTES:
+    if _number(request.headers.get("Content-Length") or "0", "Content-Length") > MOST_LOG_BYTES:
         raise TooLarge(f"Send at most {MOST_LOG_BYTES} bytes of log at a time.")
     following = logs.append_log(lease.code, offset, request.body)
     return JsonResponse({"offset": following})

@@ -1,6 +1,5 @@
 """Who asks, and for which dataset."""
 
-from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 
 from portal.teams.access import of_my_teams
@@ -10,9 +9,3 @@ from staging.models import Dataset
 def my_dataset(request: HttpRequest, code: str) -> Dataset:
     """The dataset with this code if it belongs to a team of the person. Raises NotFound."""
     return of_my_teams(request, Dataset.objects.select_related("team"), code)
-
-
-def actor_of(request: HttpRequest) -> str:
-    """The address of the signed-in person, as events name it."""
-    user = request.user
-    return "" if isinstance(user, AnonymousUser) else user.email

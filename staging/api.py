@@ -18,22 +18,16 @@ from django.views.decorators.http import require_POST
 
 from portal.base.errors import DomainError, TooLarge
 from portal.base.failures import wants_json
+from portal.teams.access import actor_of
 from staging import services
-from staging.access import actor_of, my_dataset
-from staging.errors import NothingChosen
+from staging.access import my_dataset
+from staging.errors import NothingChosen, SignInNeeded
 from staging.files import MOST_ENTRIES, Entry, FilePlan
 
 FIELDS = {"path", "size", "digest", "executable", "modified"}
 LARGEST_NUMBER = 2**63 - 1
 
 type View = Callable[..., HttpResponseBase]
-
-
-class SignInNeeded(DomainError):
-    """The session is over, or never was."""
-
-    code = "sign_in"
-    status = 401
 
 
 def answers_json(view: View) -> View:
@@ -46,8 +40,7 @@ def answers_json(view: View) -> View:
                 raise SignInNeeded("Sign in to go on.")
             return view(request, *args, **kwargs)
         except DomainError as error:
-            body = {"error": error.code, "message": str(error), **error.data}
-            return JsonResponse(body, status=error.status)
+            return JsonResponse(error.as_json(), status=error.status)
 
     return wrapped
 

@@ -1,8 +1,6 @@
 """Downloads: one file with ranges, or a folder as a streamed zip. Nothing here is ever trusted
 to be shown: every answer is an attachment, not sniffed, in a sandbox."""
 
-import re
-
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header, quote_etag
@@ -10,18 +8,18 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
 from portal.base.errors import NotFound
+from portal.base.ranges import RangeNotSatisfiable, byte_range
 from staging import services
 from staging.access import my_dataset
 from staging.models import File
 
 SANDBOX = "sandbox; default-src 'none'"
-RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 @login_required
 @require_safe
 def dataset_file(request: HttpRequest, code: str, path: str) -> HttpResponseBase:
-    """The bytes of one file; `Range: bytes=a-b`, `a-` and `-n` are honoured."""
+    """The bytes of one file; `Range: bytes=a-b`, `a-` and `-n` are honored."""
     dataset = my_dataset(request, code)
     file = dataset.files.select_related("blob").filter(path=path, blob__isnull=False).first()
     if file is None:
@@ -32,13 +30,15 @@ def dataset_file(request: HttpRequest, code: str, path: str) -> HttpResponseBase
 def serve(request: HttpRequest, file: File) -> HttpResponseBase:
     """An answer to GET or HEAD with a file's bytes."""
     etag = quote_etag(file.digest)
-    part = wanted_range(request, file.size, etag)
-    if part is None:
+    same = request.headers.get("If-Range", etag) == etag
+    try:
+        part = byte_range(request.headers.get("Range", "") if same else "", file.size)
+    except RangeNotSatisfiable:
         response: HttpResponseBase = HttpResponse(status=416)
         response["Content-Range"] = f"bytes */{file.size}"
         return harmless(response, "")
-    start, stop = part
-    partial = "Range" in request.headers and (start, stop) != (0, file.size)
+    start, stop = part or (0, file.size)
+    partial = (start, stop) != (0, file.size)
     pieces = services.open_file(file=file, start=start, stop=stop)
     response = StreamingHttpResponse(() if request.method == "HEAD" else pieces)
     response.status_code = 206 if partial else 200
@@ -48,25 +48,6 @@ def serve(request: HttpRequest, file: File) -> HttpResponseBase:
     response["Accept-Ranges"] = "bytes"
     response["ETag"] = etag
     return harmless(response, file.path.rpartition("/")[2])
-
-
-def wanted_range(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
-    """[start, stop) of the one range asked for, the whole where none is, None if it lies outside.
-
-    RFC 9110, 14.2: what is not understood, and several ranges, get the whole.
-    """
-    asked = RANGE.fullmatch(request.headers.get("Range", ""))
-    if not asked or asked.groups() == ("", "") or request.headers.get("If-Range", etag) != etag:
-        return 0, size
-    first, last = asked.groups()
-    if not first:
-        count = int(last)
-        return (max(0, size - count), size) if count and size else None
-    start = int(first)
-    stop = min(size, int(last) + 1) if last else size
-    if last and int(last) < start:
-        return 0, size
-    return (start, stop) if start < size else None
 
 
 def harmless(response: HttpResponseBase, name: str) -> HttpResponseBase:

@@ -46,6 +46,13 @@ class Busy(DomainError):
     status = 503
 
 
+class SignInNeeded(DomainError):
+    """The session is over, or never was."""
+
+    code = "sign_in"
+    status = 401
+
+
 class NothingChosen(DomainError):
     """A selection without a file."""
 

@@ -16,9 +16,10 @@ from django.utils.http import http_date
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import DomainError, NotFound, TooLarge
+from portal.teams.access import actor_of
 from staging import body
-from staging.access import actor_of, my_dataset
-from staging.errors import TooMany
+from staging.access import my_dataset
+from staging.errors import SignInNeeded, TooMany
 from staging.files import Entry, create_upload
 from staging.models import Upload
 from staging.receive import check_open, receive, settle_offset
@@ -47,13 +48,6 @@ class WrongType(DomainError):
 
     code = "media_type"
     status = 415
-
-
-class SignInNeeded(DomainError):
-    """Creation needs a session."""
-
-    code = "sign_in"
-    status = 401
 
 
 class WrongMethod(DomainError):
@@ -98,8 +92,7 @@ def _answer(
 
 
 def _refusal(error: DomainError) -> HttpResponse:
-    content = {"error": error.code, "message": str(error), **error.data}
-    response = JsonResponse(content, status=error.status)
+    response = JsonResponse(error.as_json(), status=error.status)
     if "offset" in error.data:
         response["Upload-Offset"] = str(error.data["offset"])
     if isinstance(error, WrongVersion):

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from portal.base.errors import DomainError
 from portal.base.words import in_bytes
-from portal.teams.access import require_team
+from portal.teams.access import actor_of, require_team
 from staging import listing, services
-from staging.access import actor_of, my_dataset
+from staging.access import my_dataset
 from staging.forms import KeepForm, NewDatasetForm
 from staging.models import Dataset
 from staging.states import DatasetKind, DatasetReason, DatasetState

@@ -14,6 +14,10 @@ class DomainError(Exception):
         super().__init__(sentence)
         self.data = data
 
+    def as_json(self) -> dict[str, object]:
+        """The body of the answer to a program."""
+        return {"error": self.code, "message": str(self), **self.data}
+
 
 class NotFound(DomainError):
     """What was asked for does not exist, or belongs to somebody else."""

@@ -67,6 +67,5 @@ class DomainErrorMiddleware:
         if not isinstance(error, DomainError):
             return None
         if wants_json(request):
-            body = {"error": error.code, "message": str(error), **error.data}
-            return JsonResponse(body, status=error.status)
+            return JsonResponse(error.as_json(), status=error.status)
         return render(request, "error.html", {"error": error}, status=error.status)

@@ -17,12 +17,15 @@ class RangeNotSatisfiable(DomainError):
 def byte_range(header: str, size: int) -> tuple[int, int] | None:
     """[start, stop) of a Range header over `size` bytes; None where the whole is to be sent.
 
-    Several ranges or another unit are ignored, as the RFC allows. Raises RangeNotSatisfiable.
+    Several ranges, another unit and a range that ends before it begins are ignored, as the RFC
+    has it. Raises RangeNotSatisfiable.
     """
     match = _ONE_RANGE.fullmatch(header.strip())
     if match is None or match.group(1) == match.group(2) == "":
         return None
     first, last = match.groups()
+    if first and last and int(last) < int(first):
+        return None
     if first == "":
         start, stop = max(0, size - int(last)), size
     else:
