@@ -137,7 +137,7 @@ def print_links(job: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m portal.launch.demo", description=__doc__)
     parser.add_argument("--portal", required=True, metavar="URL")
-    parser.add_argument("--again", action="store_true", help="a new job, whatever was run before")
+    parser.add_argument("--again", action="store_true", help="a new job; no links, nothing stays")
     options = parser.parse_args()
     django.setup()
     state = State(settings.DATA_DIR / "main-job.json")
@@ -148,7 +148,8 @@ def main() -> int:
     except (Unexpected, CommandError, OSError, http.client.HTTPException) as error:
         report.say(f"the main job stopped: {error}")
         good = False
-    print_links(state.get("job"))
+    if not options.again:
+        print_links(state.get("job"))
     return 0 if good else 1
 
 
