@@ -202,17 +202,8 @@ def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, room: int) -> byte
                 content += block
                 if len(content) > room:
                     check_total(1, settings.LARGEST_CODE_BYTES + len(content) - room)
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        EOFError,
-        RuntimeError,
-        ValueError,
-        NotImplementedError,
-    ) as error:
-        raise ValidationError(f"“{_short(entry.filename)}” in the zip is damaged.") from error
+    except ValidationError:
+        raise
     except Exception as error:  # zlib, lzma and bz2 each raise a class of their own
-        if isinstance(error, ValidationError):
-            raise
         raise ValidationError(f"“{_short(entry.filename)}” in the zip is damaged.") from error
     return bytes(content)

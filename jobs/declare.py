@@ -15,7 +15,7 @@ from portal.base.errors import Conflict, DomainError
 from portal.teams.models import Team
 from staging import services as staging
 from staging.models import Dataset
-from staging.states import DatasetKind, DatasetReason, DatasetState
+from staging.states import DatasetKind, DatasetReason
 
 NAMELESS = "Draft without a name"
 
@@ -38,7 +38,7 @@ def save_draft(*, team: Team, actor: str, form: JobForm, typed: Typed, job: Job 
         job.code_dataset = code or job.code_dataset
         job.save(update_fields=["name", "draft", "code_dataset"])
         job.note("saved", at=at, actor=actor)
-        drop_code(code=replaced, actor=actor)
+        services.drop_code(code=replaced, actor=actor)
     return job
 
 
@@ -112,15 +112,6 @@ def store_code(*, team: Team, actor: str, files: list[CodeFile], name: str) -> D
         raise
 
 
-def drop_code(*, code: Dataset | None, actor: str) -> None:
-    """Delete code that no job refers to any more."""
-    if code is None or Job.objects.filter(code_dataset=code).exists():
-        return
-    code.refresh_from_db()
-    if code.state not in (DatasetState.EXPIRING, DatasetState.PURGED):
-        staging.delete_dataset(dataset=code, actor=actor, reason=DatasetReason.DELETED_BY_PERSON)
-
-
 def submit_form(*, job: Job, form: JobForm, actor: str) -> Job:
     """Declare the valid form on its draft and submit it: everything or nothing."""
     with transaction.atomic():
@@ -145,7 +136,7 @@ def declare(*, job: Job, form: JobForm, actor: str) -> Job:
         if job.work_kind != WorkKind.CODE and job.code_dataset:
             unused, job.code_dataset = job.code_dataset, None
             job.save(update_fields=["code_dataset"])
-            drop_code(code=unused, actor=actor)
+            services.drop_code(code=unused, actor=actor)
     return job
 
 

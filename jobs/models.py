@@ -137,7 +137,7 @@ class JobInput(models.Model):
     """An input of a job: a dataset or the part of it that `patterns` choose, at /data/<mount>.
 
     No patterns choose every file. With `split`, each shard gets its own part of the files;
-    otherwise every shard gets all of them. `files` and `bytes` are of the chosen part.
+    otherwise every shard gets all of them. `file_count` and `byte_count` are of the chosen part.
     """
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="inputs")
@@ -278,7 +278,7 @@ class ShardPart(models.Model):
 
 
 class JobEvent(Event):
-    """A move or act of a job; `shard` where it is one of its shards."""
+    """A move or act of a job; those of its shards are ShardEvent rows."""
 
     subject = models.ForeignKey(Job, models.CASCADE, related_name="events")
 

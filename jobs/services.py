@@ -48,7 +48,7 @@ def submit(*, job: Job, actor: str) -> Job:
             changes={
                 "submitted_at": at,
                 "draft": {},
-                "output": _output_dataset(job, actor),
+                "output": _output_dataset(job, actor, at),
             },
         )
         for job_input in job.inputs.select_related("dataset"):
@@ -80,7 +80,7 @@ def check_limits(job: Job) -> None:
         raise LimitBroken(problem)
 
 
-def _output_dataset(job: Job, actor: str) -> Dataset:
+def _output_dataset(job: Job, actor: str, at: datetime) -> Dataset:
     output = staging.create_dataset(
         team=job.team,
         name=f"Output of {job.name}"[:120],
@@ -88,7 +88,7 @@ def _output_dataset(job: Job, actor: str) -> Dataset:
         kind=DatasetKind.OUTPUT,
         keep_days=job.output_keep_days,
     )
-    staging.hold(dataset=output, holder=job.code, label=f"output of {job.name}", at=db_now())
+    staging.hold(dataset=output, holder=job.code, label=f"output of {job.name}", at=at)
     return output
 
 
@@ -128,10 +128,7 @@ def cancel(*, job: Job, actor: str) -> Job:
     """Ask for the end. What holds no compute ends at once, the rest on its node's word."""
     with transaction.atomic():
         at = db_now()
-        if job.state == JobState.DRAFT:
-            raise Conflict("A draft is not running. Delete it instead.")
-        if job.state == JobState.ENDED:
-            raise Conflict("This job has ended already.")
+        check_cancel(job)
         asked = Job.objects.filter(pk=job.pk, cancel_asked_at=None).update(
             cancel_asked_at=at, cancel_asked_by=actor
         )
@@ -149,6 +146,14 @@ def cancel(*, job: Job, actor: str) -> Job:
         cancel_asked.send(Job, job=job)
         job.refresh_from_db()
     return job
+
+
+def check_cancel(job: Job) -> None:
+    """Raise Conflict where there is nothing to cancel."""
+    if job.state == JobState.DRAFT:
+        raise Conflict("A draft is not running. Delete it instead.")
+    if job.state == JobState.ENDED:
+        raise Conflict("This job has ended already.")
 
 
 def end_shard(
@@ -331,10 +336,16 @@ def delete_draft(*, job: Job, actor: str) -> None:
         code = job.code_dataset
         if not gone.delete()[0]:
             raise Conflict("Only a draft can be deleted.")
-        if code is not None and not Job.objects.filter(code_dataset=code).exists():
-            staging.delete_dataset(
-                dataset=code, actor=actor, reason=DatasetReason.DELETED_BY_PERSON
-            )
+        drop_code(code=code, actor=actor)
+
+
+def drop_code(*, code: Dataset | None, actor: str) -> None:
+    """Delete code that no job refers to any more."""
+    if code is None or Job.objects.filter(code_dataset=code).exists():
+        return
+    code.refresh_from_db()
+    if code.state not in (DatasetState.EXPIRING, DatasetState.PURGED):
+        staging.delete_dataset(dataset=code, actor=actor, reason=DatasetReason.DELETED_BY_PERSON)
 
 
 COPIED = [

@@ -101,10 +101,7 @@ def job_cancel(request: HttpRequest, code: str) -> HttpResponse:
     if request.method == "POST":
         services.cancel(job=job, actor=actor_of(request))
         return redirect("job", code=job.code)
-    if job.state == JobState.DRAFT:
-        raise Conflict("A draft is not running. Delete it instead.")
-    if job.state == JobState.ENDED:
-        raise Conflict("This job has ended already.")
+    services.check_cancel(job)
     return render(request, "parts/confirm.html", confirm_cancel(job))
 
 

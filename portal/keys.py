@@ -20,10 +20,8 @@ def read_or_make_key(path: Path, kind: str = "text") -> str:
     Several processes may start at once: the one whose link lands first decides.
     Raises ImproperlyConfigured where the folder cannot be written.
     """
-    try:
+    if path.exists():
         return path.read_text().strip()
-    except FileNotFoundError:
-        pass
     draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -127,10 +127,14 @@ def read_into(source: IO[bytes], total: FileHash) -> None:
 def give(place: Path, target: Path, link: bool) -> None:
     """`target` becomes the cached file: a hard link under isolation, else a copy of its own."""
     target.unlink(missing_ok=True)
-    if link:
-        try:
-            os.link(place, target)
-            return
-        except OSError:  # too many links to one file, or another file system
-            pass
-    shutil.copy(place, target)
+    if not (link and _linked(place, target)):
+        shutil.copy(place, target)
+
+
+def _linked(place: Path, target: Path) -> bool:
+    """False where one file may not have so many links: its content is copied then."""
+    try:
+        os.link(place, target)
+    except OSError:
+        return False
+    return True

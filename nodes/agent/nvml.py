@@ -106,17 +106,24 @@ def _processes(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
 
 def _process(pid: int) -> dict[str, Any]:
     """Whose a process is and how long it has run; blanks where it is gone or hidden."""
-    since, user = None, ""
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-        user = str(uid)
-        user = pwd.getpwuid(uid).pw_name
-    except (OSError, KeyError):
-        pass  # it has ended, or its user has no name here
+    since = None
     if one := proctree.identity(pid):
         uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
         since = max(0, round((uptime - one.since / TICKS) * 1000))
-    return {"pid": pid, "user": user, "since_ms": since, "ancestors": proctree.ancestors(pid)}
+    ancestors = proctree.ancestors(pid)
+    return {"pid": pid, "user": _user(pid), "since_ms": since, "ancestors": ancestors}
+
+
+def _user(pid: int) -> str:
+    """The name of a process's user, its number where it has no name here, "" when it has ended."""
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return ""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _text(value: Any) -> str:

@@ -18,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 PROGRAM_PATHS = ("/agent/", "/tus/", "/api/", "/healthz", "/readyz")
 RETRY_AFTER_S = 5
+BROKER_AWAY = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, BrokerError)
 # SQLite raises OperationalError for mistakes in a query too; these mean the file or its disk.
 SQLITE_AWAY = ("locked", "busy", "unable to open", "disk", "readonly")
 
@@ -31,9 +32,7 @@ def outage(error: BaseException | None) -> str:
     """The sentence for an error that means an outage, else nothing."""
     if isinstance(error, InterfaceError) or _database_away(error):
         return "The portal's database cannot be reached just now. Nothing was changed."
-    if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
-        return "The portal's broker cannot be reached just now. Nothing was changed."
-    if isinstance(error, BrokerError):
+    if isinstance(error, BROKER_AWAY):
         return "The portal's broker cannot be reached just now. Nothing was changed."
     return ""
 

@@ -40,8 +40,24 @@ class OperatorSite(admin.AdminSite):
         return redirect("account_change_password")
 
 
-class OperatorAdmin(admin.ModelAdmin):
-    """See, and nothing else unless a subclass says so.
+class SeeOnly:
+    """The rights of an operator: see, and nothing else unless a subclass says so."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class OperatorAdmin(SeeOnly, admin.ModelAdmin):
+    """A table that operators see.
 
     `label_field` is the column that stands for a row wherever its name would.
     """
@@ -52,19 +68,7 @@ class OperatorAdmin(admin.ModelAdmin):
     show_full_result_count = False
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_active and request.user.is_staff)
-
-    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return self.has_module_permission(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+        return self.has_view_permission(request)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Filters of the page only: `?script__startswith=` would let an operator guess content."""
@@ -96,22 +100,10 @@ class Label:
         return self.text
 
 
-class ReadOnlyInline(admin.TabularInline):
+class ReadOnlyInline(SeeOnly, admin.TabularInline):
     """Rows of another table beside the one that is looked at."""
 
     extra = 0
     can_delete = False
     show_change_link = False
     view_on_site = False
-
-    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return bool(request.user.is_active and request.user.is_staff)
-
-    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False

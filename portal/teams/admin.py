@@ -90,7 +90,7 @@ class TeamAdmin(OperatorAdmin):
     search_fields = ("name", "code")
     fields = ("name", "invite_admin", *services.LIMITS)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.has_view_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
