@@ -4,6 +4,7 @@ docs/SETTINGS.md lists the variables. Defaults make one machine work with nothin
 SQLite, an embedded broker, a folder as the store.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import dj_database_url
@@ -101,6 +102,11 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
     }
+elif find_spec("psycopg") is None:
+    raise ImproperlyConfigured(
+        "DATABASE_URL names PostgreSQL, but its driver psycopg is not installed; run: "
+        "uv pip install --python .venv/bin/python 'psycopg[binary]'."
+    )
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 BROKER_SOCKET = DATA_DIR / "broker" / "broker.sock"
