@@ -13,8 +13,8 @@ from jobs.joblist import FILTERS, listed
 from jobs.logpage import attempts, chosen_attempt, log_context, shard_of
 from jobs.logs import log_size, stream_log
 from jobs.models import Job
+from jobs.multipart import takes_folders
 from jobs.states import JobState
-from jobs.uploads import takes_folders
 from portal.base.errors import Conflict, NotFound
 from portal.teams.access import actor_of, of_my_teams, require_team
 

@@ -14,8 +14,8 @@ from jobs.signals import shard_queued
 from nodes import fleet
 from nodes.leases import declare_forgotten
 from nodes.models import Gpu, Lease, LeaseGpu, Node
+from nodes.progress import apply_report
 from nodes.report import Report
-from nodes.reports import apply_report
 from nodes.states import BEFORE_GRANT, HOLDING, METERED, TERMINAL, LeaseState, NodeState
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError

@@ -1,4 +1,4 @@
-"""Choosing what comes back from /output, which is hostile: DESIGN.md invariant 12.
+"""Choosing what comes back from /output, which is hostile.
 
 Runs after the last process of the work is gone. Every path is opened below the output's own
 descriptor, part by part, without following links and without blocking. Only regular files count;

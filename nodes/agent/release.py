@@ -1,4 +1,4 @@
-"""What proves that a lease holds nothing any more: DESIGN.md invariant 7."""
+"""What proves that a lease holds nothing any more: no process, clear GPUs, wiped scratch."""
 
 from collections.abc import Callable
 from typing import Any

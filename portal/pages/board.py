@@ -127,7 +127,7 @@ def node_row(node: Node, begun: datetime, at: datetime) -> NodeRow:
         contact=contact(node, at),
         gpus=[_gpu_row(gpu) for gpu in gpus],
         leases=[LeaseRow(x, slices(x, at).held_ms) for x in node.live],  # type: ignore[attr-defined]
-        bars=utilisation(gpus, begun, at) if gpus else [],
+        bars=utilization(gpus, begun, at) if gpus else [],
         shares=[
             Share("CPUs", node.reserved_cpus, node.cpus, ""),
             Share("Memory", node.reserved_memory_bytes, node.memory_bytes, "bytes"),
@@ -156,7 +156,7 @@ def _gpu_row(gpu: Gpu) -> GpuRow:
     return GpuRow(gpu, "free", "")
 
 
-def utilisation(gpus: list[Gpu], begun: datetime, at: datetime) -> list[Bar]:
+def utilization(gpus: list[Gpu], begun: datetime, at: datetime) -> list[Bar]:
     """For each of the last 24 hours, the share of GPU time that leases held."""
     bars = []
     for number in range(HOURS):

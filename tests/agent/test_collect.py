@@ -1,4 +1,4 @@
-"""The collector against a hostile output: DESIGN.md invariant 12."""
+"""The collector against a hostile output."""
 
 import os
 import socket

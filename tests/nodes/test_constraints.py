@@ -1,4 +1,4 @@
-"""What the database itself refuses, whatever the code above it does (DESIGN: invariants)."""
+"""What the database itself refuses, whatever the code above it does."""
 
 from datetime import timedelta
 

@@ -77,7 +77,7 @@ def test_hostile_facts_are_text(operator_client):
     assert html.count("&lt;script&gt;") >= 5
 
 
-def test_utilisation_is_the_share_of_gpu_time_held(team):
+def test_utilization_is_the_share_of_gpu_time_held(team):
     node = make_node("lab", gpus=2)
     at = db_now().replace(minute=30, second=0, microsecond=0)
     lease = scenes.make_lease(scenes.make_job(team, gpus=0).shards.get(), node, 90)
