@@ -6,6 +6,7 @@ shards. Compute is the business of `nodes`; this module never looks at a lease.
 
 from datetime import datetime
 
+import structlog
 from django.db import transaction
 from django.db.models import F
 
@@ -22,6 +23,8 @@ from staging import services as staging
 from staging.models import Dataset
 from staging.selection import chosen_files
 from staging.states import DatasetKind, DatasetReason, DatasetState
+
+log = structlog.get_logger(__name__)
 
 
 class LimitBroken(DomainError):
@@ -322,11 +325,12 @@ def _delete_what_was_declared(job: Job) -> None:
     if job.code_dataset and not job.keep_code:
         chosen.append(job.code_dataset)
     for dataset in chosen:
-        dataset.refresh_from_db()
-        if dataset.holds == 0 and dataset.state == DatasetState.STAGED:
+        try:
             staging.delete_dataset(
                 dataset=dataset, actor=f"job {job.code}", reason=DatasetReason.AFTER_JOB
             )
+        except Conflict as needed:
+            log.info("kept_after_job", dataset=dataset.code, why=str(needed))
 
 
 def delete_draft(*, job: Job, actor: str) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from nodes.models import Installation, Lease, Node
@@ -29,9 +29,11 @@ def create_node(*, name: str, actor: str, simulated: bool = False) -> tuple[Node
     """A pending node and the one-time token that its agent enrols with."""
     with transaction.atomic():
         at = db_now()
-        if Node.objects.filter(name=name).exists():
-            raise Conflict(f"There is a node named {name} already.")
-        node = Node.objects.create(name=name, simulated=simulated)
+        try:
+            with transaction.atomic():
+                node = Node.objects.create(name=name, simulated=simulated)
+        except IntegrityError as error:
+            raise Conflict(f"There is a node named {name} already.") from error
         node.note("created", at=at, actor=actor)
         return node, _issue(node, at, actor)
 

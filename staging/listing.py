@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, F, Q, QuerySet, Sum
 
@@ -169,10 +168,9 @@ def crumbs_of(folder: Folder | None) -> list[tuple[str, str]]:
 
 def policy_sentence(team: Team) -> str:
     """What happens to a dataset whose keeper names no days."""
-    days = settings.DEFAULT_RETENTION_DAYS if team.retention_days is None else team.retention_days
-    if days:
+    if team.policy_days:
         whose = "this portal's" if team.retention_days is None else "your team's"
-        return f"{whose} policy, {days} days."
+        return f"{whose} policy, {team.policy_days} days."
     return "no date, as no retention period has been published here."
 
 

@@ -32,10 +32,9 @@ def expiry_of(dataset: Dataset, now: datetime) -> tuple[datetime | None, str]:
         return dataset.expires_at, dataset.expiry_set_by
     if dataset.keep_days is not None:
         days, by = dataset.keep_days, dataset.created_by
-    elif dataset.team.retention_days is not None:
-        days, by = dataset.team.retention_days, TEAM_POLICY
     else:
-        days, by = settings.DEFAULT_RETENTION_DAYS, PORTAL_POLICY
+        days = dataset.team.policy_days or 0
+        by = PORTAL_POLICY if dataset.team.retention_days is None else TEAM_POLICY
     return (
         (now + timedelta(days=days), by) if days else (None, by if dataset.keep_days == 0 else "")
     )

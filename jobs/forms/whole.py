@@ -69,7 +69,7 @@ class JobForm:
     def _output_shown(self, typed: Typed | None) -> dict:
         if typed is not None:
             return self._shown(OutputForm, typed)
-        return {"initial": {"keep_days": default_days(self.team) or ""}}
+        return {"initial": {"keep_days": self.team.policy_days or ""}}
 
     @property
     def single(self) -> list[forms.Form]:
@@ -148,7 +148,7 @@ class JobForm:
 
     @property
     def retention_days(self) -> int | None:
-        return default_days(self.team)
+        return self.team.policy_days
 
     @property
     def work_more_is_open(self) -> bool:
@@ -159,11 +159,6 @@ class JobForm:
     @property
     def kind(self) -> str:
         return str(self.work["work_kind"].value() or WorkKind.SCRIPT)
-
-
-def default_days(team: Team) -> int | None:
-    """The team's published retention, else the installation's, else None."""
-    return team.retention_days or settings.DEFAULT_RETENTION_DAYS or None
 
 
 def _of_form(form: forms.Form) -> Iterator[Problem]:

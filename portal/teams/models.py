@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser, BaseUserManager
 from django.db import models
 
@@ -63,6 +64,15 @@ class Team(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def policy_days(self) -> int | None:
+        """Days that a dataset is kept whose keeper names none; None where no period was set.
+
+        The team's own word, 0 for "until deleted" among them, goes before the installation's.
+        """
+        own = self.retention_days
+        return (settings.DEFAULT_RETENTION_DAYS if own is None else own) or None
 
     def note(self, verb: str, *, at: datetime, actor: str, **detail: object) -> None:
         """Add an event row; call it in the transaction of the act."""

@@ -48,9 +48,11 @@ def create_team(
     _check_name(name)
     with transaction.atomic():
         at = db_now()
-        if Team.objects.filter(name=name).exists():
-            raise Conflict(f"There is a team named {name} already.")
-        team = Team.objects.create(name=name, **limits)
+        try:
+            with transaction.atomic():
+                team = Team.objects.create(name=name, **limits)
+        except IntegrityError as error:
+            raise Conflict(f"There is a team named {name} already.") from error
         team.note("created", at=at, actor=actor)
         return team, invite(team=team, email=first_admin, role=Role.ADMIN, actor=actor)
 

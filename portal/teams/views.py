@@ -1,6 +1,5 @@
 """The pages of a team, and the two ways in that need no password: invitation, sign-in link."""
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -36,7 +35,7 @@ def team(request: HttpRequest) -> HttpResponse:
     context = {
         "members": ours.memberships.select_related("user").order_by("user__email"),
         "invitations": ours.invitations.open(db_now()).order_by("email"),
-        "retention_days": ours.retention_days or settings.DEFAULT_RETENTION_DAYS,
+        "retention_days": ours.policy_days,
         "events": ours.events.order_by("-at", "-id")[:EVENTS_SHOWN],
         "is_admin": request.membership.role == Membership.Role.ADMIN,  # type: ignore[attr-defined]
     }
