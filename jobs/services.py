@@ -215,6 +215,8 @@ def requeue_shard(
 ) -> None:
     """Try again elsewhere after a fault of the node, or end it when the attempts are used up."""
     with transaction.atomic():
+        # A request to cancel either is seen here, or waits and then finds the shard queued.
+        claim(job=shard.job)
         Shard.objects.filter(pk=shard.pk).update(
             faults=F("faults") + int(fault), quarantines=F("quarantines") + int(quarantined)
         )
@@ -336,10 +338,13 @@ def _delete_what_was_declared(job: Job) -> None:
 def delete_draft(*, job: Job, actor: str) -> None:
     """Remove a draft for good; nothing has come of it. Its code goes with it."""
     with transaction.atomic():
-        gone = Job.objects.filter(pk=job.pk, state=JobState.DRAFT)
-        code = job.code_dataset
-        if not gone.delete()[0]:
+        # Deleting reads the row first; written before, it can't be submitted in between.
+        draft = Job.objects.filter(pk=job.pk, state=JobState.DRAFT)
+        if not draft.update(version=F("version") + 1):
             raise Conflict("Only a draft can be deleted.")
+        job.refresh_from_db()
+        code = job.code_dataset
+        draft.delete()
         drop_code(code=code, actor=actor)
 
 

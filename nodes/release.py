@@ -35,6 +35,8 @@ def release(
                 "output_state": report.output,
             },
         )
+        # The output may have been accepted since the lease was read.
+        lease.refresh_from_db(fields=["output_verified_at"])
         give_back(lease)
         quarantined = _judge_evidence(lease, report.evidence, at)
         write_ledger(lease=lease, at=at)

@@ -12,6 +12,7 @@ from nodes import meter
 from nodes.models import Lease
 from nodes.report import Report
 from nodes.states import LeaseReason, LeaseState
+from portal.base.errors import Stale
 from portal.base.moves import move
 from staging import services as staging
 
@@ -117,11 +118,14 @@ def outcome_of(lease: Lease, problem: dict[str, str]) -> tuple[str, str]:
 def accept_output(*, lease: Lease, files: int, byte_count: int, at: datetime) -> None:
     """The declared output is verified in the store. Accepted once; a repeat changes nothing."""
     with transaction.atomic():
-        first = Lease.objects.filter(pk=lease.pk, output_verified_at=None).update(
+        rows = Lease.objects.filter(pk=lease.pk, output_verified_at=None)
+        first = rows.exclude(state__in=(LeaseState.VOID, LeaseState.LOST)).update(
             output_verified_at=at, output_state="delivered"
         )
         lease.refresh_from_db()
         if not first:
+            if lease.output_verified_at is None:
+                raise Stale("Another attempt has this piece.")
             return
         Shard.objects.filter(pk=lease.shard_id).update(output_files=files, output_bytes=byte_count)
         lease.note(

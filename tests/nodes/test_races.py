@@ -1,0 +1,184 @@
+"""Two at once: what the second one finds when the first has not committed yet.
+
+On PostgreSQL a read shows the rows as they were before; each test holds one transaction open,
+starts the other act, and commits. SQLite lets only one writer in, so there is nothing to see.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import connection, transaction
+
+from jobs import services as jobs
+from jobs.models import Job
+from nodes import fleet, leases, results, returns
+from nodes.models import Lease, LeaseGpu, Node
+from nodes.release import release
+from nodes.report import Report
+from nodes.states import LeaseState
+from portal.base.clock import db_now
+from portal.base.errors import Conflict, DomainError
+from tests.factories import make_job, make_node
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
+BLOCKED_S = 0.5  # time for the second act to come to the row that the first one holds
+
+
+@pytest.fixture
+def two_writers():
+    if connection.vendor == "sqlite":
+        pytest.skip("needs a database that several threads can write to")
+
+
+def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> DomainError | None:
+    """`second` begins while `first` has not committed; the error that it ended with."""
+    caught: list[DomainError] = []
+
+    def run() -> None:
+        try:
+            second()
+        except DomainError as error:
+            caught.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    with transaction.atomic():
+        first()
+        thread.start()
+        time.sleep(BLOCKED_S)
+    thread.join(30)
+    assert not thread.is_alive()
+    return caught[0] if caught else None
+
+
+def running(job: Job, node: Node) -> Lease:
+    """A lease of the job's first piece whose work runs, as its agent's polls would make it."""
+    at = db_now()
+    shard = job.shards.filter(state="queued").first()
+    node.refresh_from_db()
+    lease = leases.place(shard=shard, node=node, disk_bytes=1, at=at)
+    held = LeaseGpu.objects.filter(until=None).values("gpu")
+    gpus = list(node.gpus.exclude(pk__in=held).values_list("uuid", flat=True))
+    Lease.objects.filter(pk=lease.pk).update(
+        state="ready", ready_at=at, cleared_gpus=gpus[: lease.gpu_count]
+    )
+    lease.refresh_from_db()
+    assert leases.grant(lease=lease, at=at)
+    Lease.objects.filter(pk=lease.pk).update(state="running", allocated_at=at, running_at=at)
+    return Lease.objects.select_related("node", "shard__job__output").get(pk=lease.pk)
+
+
+RELEASED = Report(
+    phase="released",
+    ages={},
+    output="pending",
+    evidence={"processes": "none", "scratch": "wiped", "gpus": {}},
+)
+
+
+def releasing(lease: Lease) -> Lease:
+    at = db_now()
+    Lease.objects.filter(pk=lease.pk).update(
+        state="releasing", returning_at=at, releasing_at=at, exit_code=0, work_reason="exited"
+    )
+    return Lease.objects.get(pk=lease.pk)
+
+
+def test_output_accepted_after_the_lease_was_read_ends_the_piece(team):
+    job = make_job(team)
+    lease = releasing(running(job, make_node(gpus=1)))
+    results.accept_output(lease=Lease.objects.get(pk=lease.pk), files=0, byte_count=0, at=db_now())
+    release(lease=lease, report=RELEASED, released_at=db_now(), at=db_now())
+    job.refresh_from_db()
+    assert (job.state, job.outcome) == ("ended", "succeeded")
+
+
+def test_output_accepted_while_its_lease_is_released_ends_the_piece(team, two_writers):
+    job = make_job(team)
+    lease = releasing(running(job, make_node(gpus=1)))
+    other = Lease.objects.get(pk=lease.pk)
+    meanwhile(
+        lambda: results.accept_output(lease=other, files=0, byte_count=0, at=db_now()),
+        lambda: release(lease=lease, report=RELEASED, released_at=db_now(), at=db_now()),
+    )
+    job.refresh_from_db()
+    assert (job.state, job.outcome) == ("ended", "succeeded")
+
+
+def test_a_piece_requeued_while_its_job_is_cancelled_ends(team, two_writers):
+    job = make_job(team)
+    lease = running(job, make_node(gpus=1))
+    meanwhile(
+        lambda: jobs.cancel(job=job, actor="owner"),
+        lambda: leases.lose(lease=lease, at=db_now()),
+    )
+    assert lease.shard.job.shards.get().state == "ended"
+    job.refresh_from_db()
+    assert (job.state, job.outcome) == ("ended", "cancelled")
+
+
+def test_the_last_two_pieces_end_at_once(team, two_writers):
+    job = make_job(team, shards=2)
+    node = make_node(gpus=2)
+    one, other = running(job, node), running(job, node)
+
+    def end(lease: Lease) -> None:
+        jobs.end_shard(shard=lease.shard, outcome="succeeded", reason="", at=db_now())
+
+    assert meanwhile(lambda: end(one), lambda: end(other)) is None
+    job.refresh_from_db()
+    assert (job.state, job.outcome) == ("ended", "succeeded")
+
+
+def test_a_node_that_is_given_a_lease_is_not_retired(team, two_writers):
+    node = make_node(gpus=1)
+    job = make_job(team)
+    other = Node.objects.get(pk=node.pk)
+    error = meanwhile(lambda: running(job, node), lambda: fleet.retire(node=other, actor="op"))
+    node.refresh_from_db()
+    assert isinstance(error, Conflict)
+    assert node.state == "online"
+
+
+def test_a_draft_that_is_submitted_is_not_deleted(team, two_writers):
+    make_node(gpus=1)
+    job = make_job(team, state="draft", submitted_at=None, queued_at=None, output=None)
+    job.shards.all().delete()
+    other = Job.objects.get(pk=job.pk)
+    error = meanwhile(
+        lambda: jobs.submit(job=job, actor="owner"),
+        lambda: jobs.delete_draft(job=other, actor="mate"),
+    )
+    assert isinstance(error, Conflict)
+    assert Job.objects.get(pk=job.pk).state == "queued"
+
+
+FILE = {"path": "a.txt", "size": 3, "digest": "a" * 64}
+
+
+def test_an_attempt_that_is_lost_lists_no_output_any_more(team):
+    job = make_job(team)
+    lease = running(job, make_node(gpus=1))
+    leases.lose(lease=Lease.objects.get(pk=lease.pk), at=db_now())
+    with pytest.raises(Conflict):
+        returns.declare_output(lease=lease, files=[FILE])
+    with pytest.raises(Conflict):
+        results.accept_output(lease=lease, files=0, byte_count=0, at=db_now())
+    assert not job.output.files.exists()
+
+
+def test_output_listed_while_the_lease_is_lost_is_dropped(team, two_writers):
+    for order in (0, 1):
+        job = make_job(team)
+        lease = running(job, make_node(f"n{order}", gpus=1))
+        other = Lease.objects.get(pk=lease.pk)
+        acts = [
+            lambda lease=other: leases.lose(lease=lease, at=db_now()),
+            lambda lease=lease: returns.declare_output(lease=lease, files=[FILE]),
+        ]
+        meanwhile(acts[order], acts[1 - order])
+        assert Lease.objects.get(pk=lease.pk).state == LeaseState.LOST
+        assert not job.output.files.exists()
