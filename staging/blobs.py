@@ -1,6 +1,5 @@
 """Blobs: copies of bytes in the store, shared inside a team, dead when no file stands on them."""
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -83,14 +82,18 @@ def empty_blob(team_id: int, count: int = 1) -> Blob:
 def unlink(files: list[File], *, at: datetime, dataset: Dataset | None) -> int:
     """Take files off their blobs; bytes that leave the store by it, as dead keys of `dataset`.
 
-    The rows stay as they are but for `blob`. Call it inside a transaction.
+    The rows stay as they are but for `blob`. Call it inside a transaction, after the uploads of
+    these files have ended. What the rows say counts, not the instances: each link is given back
+    by the one who takes it off its row, however many do this at once.
     """
-    counts = Counter(file.blob_id for file in files if file.blob_id)
-    File.objects.filter(pk__in=[file.pk for file in files]).update(blob=None)
+    rows = File.objects.filter(pk__in=[file.pk for file in files])
+    standing = rows.exclude(blob=None).values_list("blob", flat=True)
     freed = 0
-    for blob_id in sorted(counts):
-        Blob.objects.filter(pk=blob_id).update(links=F("links") - counts[blob_id])
-        freed += _kill(blob_id, at, dataset)
+    for blob_id in sorted(set(standing)):
+        taken = rows.filter(blob=blob_id).update(blob=None)
+        if taken:
+            Blob.objects.filter(pk=blob_id).update(links=F("links") - taken)
+            freed += _kill(blob_id, at, dataset)
     for file in files:
         file.blob = None
     if freed:
@@ -111,9 +114,10 @@ def condemn(blob: Blob, *, at: datetime) -> list[int]:
 
     Its files are expected again. Returns their datasets. Call it inside a transaction.
     """
+    if not Blob.objects.filter(pk=blob.pk, dead_at=None).update(links=0, dead_at=at):
+        return []  # another check of the same bytes, or a deletion, was first
     files = list(File.objects.filter(blob=blob).select_related("dataset"))
     File.objects.filter(blob=blob).update(state=FileState.EXPECTED, digest="", blob=None)
-    Blob.objects.filter(pk=blob.pk, dead_at=None).update(links=0, dead_at=at)
     DeadKey.objects.get_or_create(key=blob.key, defaults={"size": blob.size})
     usage.settle(team_id=blob.team_id, promised=0, stored=-blob.size)
     return sorted({file.dataset_id for file in files})

@@ -91,8 +91,17 @@ def _leave_behind(dataset: Dataset, at: datetime) -> None:
 
 
 def begin_verifying(*, dataset: Dataset, at: datetime, actor: str) -> bool:
-    """transferring -> verifying, when it is sealed and every file has arrived."""
+    """transferring -> verifying, when it is sealed and every file has arrived.
+
+    The row is written before the files are counted: a declaration that is under way opens the
+    dataset again, and its files would be missed otherwise.
+    """
     if dataset.state != DatasetState.TRANSFERRING or dataset.sealed_at is None:
+        return False
+    sealed = Dataset.objects.filter(
+        pk=dataset.pk, state=DatasetState.TRANSFERRING, sealed_at__isnull=False
+    )
+    if not sealed.update(claimed_until=F("claimed_until")):
         return False
     if dataset.files.filter(state=FileState.EXPECTED).exists():
         return False
