@@ -213,8 +213,10 @@ def _locked(team: Team) -> Team:
 
 
 def _keep_an_admin(membership: Membership) -> None:
-    admins = membership.team.memberships.filter(role=Role.ADMIN, user__is_active=True)
-    if membership.role == Role.ADMIN and not admins.exclude(pk=membership.pk).exists():
+    """The row decides, not the instance: it may have become an admin since it was read."""
+    admins = membership.team.memberships.filter(role=Role.ADMIN)
+    others = admins.filter(user__is_active=True).exclude(pk=membership.pk)
+    if admins.filter(pk=membership.pk).exists() and not others.exists():
         raise LastAdmin(
             "The last admin of a team cannot be removed. Make another member an admin first."
         )

@@ -143,6 +143,14 @@ def test_the_last_admin_stays(team, owner, mate):
     assert not is_member(owner.email, team.pk)
 
 
+def test_who_became_the_last_admin_since_the_page_was_read_stays(team, owner, mate):
+    read_before = membership(team, mate)
+    services.change_role(membership=membership(team, mate), role="admin", actor=owner.email)
+    services.remove_member(membership=membership(team, owner), actor=mate.email)
+    with pytest.raises(services.LastAdmin):
+        services.remove_member(membership=read_before, actor=mate.email)
+
+
 def test_a_deactivated_admin_does_not_count_as_one(team, owner, mate):
     services.change_role(membership=membership(team, mate), role="admin", actor=owner.email)
     User.objects.filter(pk=mate.pk).update(is_active=False)
