@@ -2,10 +2,21 @@
 
 from django.http import HttpRequest
 
+from portal.base.errors import Conflict
 from portal.teams.access import of_my_teams
 from staging.models import Dataset
+from staging.states import DatasetKind
 
 
 def my_dataset(request: HttpRequest, code: str) -> Dataset:
     """The dataset with this code if it belongs to a team of the person. Raises NotFound."""
     return of_my_teams(request, Dataset.objects.select_related("team"), code)
+
+
+def my_input(request: HttpRequest, code: str) -> Dataset:
+    """A dataset that people may put files into. Raises NotFound, and Conflict for what only a job
+    writes: its record says that nobody else did."""
+    row = my_dataset(request, code)
+    if row.kind != DatasetKind.INPUT:
+        raise Conflict("The files of this dataset come from a job; nobody else can change them.")
+    return row

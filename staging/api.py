@@ -11,6 +11,7 @@ from django.http import (
     HttpResponse,
     HttpResponseBase,
     JsonResponse,
+    RawPostDataException,
     UnreadablePostError,
 )
 from django.shortcuts import redirect
@@ -20,7 +21,7 @@ from portal.base.errors import DomainError, TooLarge
 from portal.base.failures import wants_json
 from portal.teams.access import actor_of
 from staging import services
-from staging.access import my_dataset
+from staging.access import my_input
 from staging.errors import NothingChosen, SignInNeeded
 from staging.files import MOST_ENTRIES, Entry, FilePlan
 
@@ -49,7 +50,7 @@ def answers_json(view: View) -> View:
 @answers_json
 def manifest(request: HttpRequest, code: str) -> HttpResponse:
     """Declare up to 1,000 files; for each: have it, send it where, or refused and why."""
-    dataset = my_dataset(request, code)
+    dataset = my_input(request, code)
     entries = read_entries(read_json(request))
     plans = services.declare_files(
         dataset=dataset, entries=entries, actor=actor_of(request), strict=False
@@ -75,14 +76,14 @@ def seal(request: HttpRequest, code: str) -> HttpResponseBase:
         return _seal_for_programs(request, code)
     if not request.user.is_authenticated:
         return redirect("account_login")
-    dataset = my_dataset(request, code)
+    dataset = my_input(request, code)
     services.seal_dataset(dataset=dataset, actor=actor_of(request))
     return redirect("dataset", dataset.code)
 
 
 @answers_json
 def _seal_for_programs(request: HttpRequest, code: str) -> HttpResponse:
-    dataset = my_dataset(request, code)
+    dataset = my_input(request, code)
     services.seal_dataset(dataset=dataset, actor=actor_of(request))
     return JsonResponse({"dataset": dataset.code, "state": dataset.state})
 
@@ -93,7 +94,7 @@ def read_json(request: HttpRequest) -> Any:
         return json.loads(request.body)
     except RequestDataTooBig:
         raise TooLarge("The body is too large; list fewer files at once.") from None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, RawPostDataException):  # the last: sent as a form
         raise DomainError("The body is not JSON.") from None
     except UnreadablePostError:
         raise DomainError("The body ended too early.") from None

@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from portal.base.clock import db_now
-from portal.base.errors import Conflict, DomainError
+from portal.base.errors import Conflict, DomainError, NotFound
 from portal.base.moves import move
 from portal.teams.models import Team
 from staging import blobs, names
@@ -165,6 +165,8 @@ def drop_files(files: list[File], *, at: datetime) -> None:
 
 def remove_file(*, dataset: Dataset, path: str, actor: str) -> None:
     """Take one file out of a dataset that is still open. Raises Conflict when it is not."""
+    if names.problem(path):
+        raise NotFound("There is no such file in this dataset.")
     with transaction.atomic():
         now = db_now()
         if not Dataset.objects.filter(pk=dataset.pk, sealed_at=None).update(reason=""):

@@ -18,7 +18,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from portal.base.errors import DomainError, NotFound, TooLarge
 from portal.teams.access import actor_of
 from staging import body
-from staging.access import my_dataset
+from staging.access import my_input
 from staging.errors import SignInNeeded, TooMany
 from staging.files import Entry, create_upload
 from staging.models import Upload
@@ -123,7 +123,7 @@ def tus_create(request: HttpRequest, *, method: str) -> HttpResponseBase:
     length = _length_to_create(request)
     raw = request.headers.get("Upload-Metadata", "")
     metadata = read_metadata(raw)
-    dataset = my_dataset(request, metadata.get("dataset", ""))
+    dataset = my_input(request, metadata.get("dataset", ""))
     entry = Entry(path=metadata.get("relativePath") or metadata.get("filename", ""), size=length)
     upload, address = create_upload(
         dataset=dataset, entry=entry, actor=actor_of(request), metadata=raw

@@ -14,7 +14,7 @@ from portal.base.errors import DomainError
 from portal.base.words import in_bytes
 from portal.teams.access import actor_of, require_team
 from staging import listing, services
-from staging.access import my_dataset
+from staging.access import my_dataset, my_input
 from staging.forms import KeepForm, NewDatasetForm
 from staging.models import Dataset
 from staging.states import DatasetKind, DatasetReason, DatasetState
@@ -100,7 +100,7 @@ def dataset_live(request: HttpRequest, code: str) -> HttpResponse:
 @require_POST
 def dataset_upload(request: HttpRequest, code: str) -> HttpResponse:
     """Files by a plain form, for browsers without scripts."""
-    row = my_dataset(request, code)
+    row = my_input(request, code)
     chosen = request.FILES.getlist("files")
     if not chosen:
         messages.warning(request, "No file was chosen. Choose at least one.")
@@ -131,7 +131,7 @@ def _path_of(request: HttpRequest, name: str) -> str:
 @require_POST
 def dataset_remove(request: HttpRequest, code: str) -> HttpResponse:
     """Take one file out of a dataset that is still open."""
-    row = my_dataset(request, code)
+    row = my_input(request, code)
     path = request.POST.get("path", "")
     services.remove_file(dataset=row, path=path, actor=actor_of(request))
     return redirect("dataset", row.code)
@@ -168,9 +168,10 @@ def dataset_delete(request: HttpRequest, code: str) -> HttpResponse:
         )
         return redirect("dataset", row.code)
     totals = listing.totals_of(row)
+    held_by = list(row.hold_rows.order_by("created_at"))
     context = {
         "dataset": row,
-        "held_by": list(row.hold_rows.order_by("created_at")),
+        "held_by": held_by,
         "title": f"Delete {row.name}?",
         "consequence": (
             f"{totals.files:,} files with {in_bytes(totals.size)} leave the store for good. "
@@ -178,7 +179,7 @@ def dataset_delete(request: HttpRequest, code: str) -> HttpResponse:
             "stays, with who deleted it and when."
         ),
         "action": reverse("dataset_delete", args=[row.code]),
-        "button": "Delete the data",
+        "button": "" if held_by else "Delete the data",
         "back": reverse("dataset", args=[row.code]),
         "back_label": "Keep it",
     }

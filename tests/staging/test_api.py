@@ -1,5 +1,6 @@
 """The manifest and the seal, for programs: strict, in JSON, for the team alone."""
 
+import base64
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from django.test import Client
 from staging import services
 from staging.models import File
 from staging.states import DatasetState
+from tests.factories import make_dataset
 
 pytestmark = pytest.mark.django_db
 
@@ -176,3 +178,44 @@ def test_thousands_of_files_with_odd_names_arrive(owner_client, dataset):
     assert dataset.file_count == len(files)
     paths = dataset.files.order_by("position").values_list("path", flat=True)
     assert list(paths) == sorted((f["path"] for f in files), key=str.encode)
+
+
+def test_a_body_that_was_sent_as_a_form_is_not_json(owner_client, dataset):
+    answer = owner_client.post(f"/staging/{dataset.code}/manifest", {"files": "x"})
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "The body is not JSON."
+
+
+def test_a_path_that_no_file_can_have_is_not_found(owner_client, dataset):
+    for path in ("a\0b", "", "../a"):
+        answer = owner_client.post(f"/staging/{dataset.code}/remove", {"path": path})
+        assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["output", "code"])
+def test_nobody_changes_the_files_that_come_from_a_job(owner_client, team, kind):
+    """The record says that the job wrote them."""
+    row = make_dataset(team, kind=kind, state="transferring", sealed_at=None)
+    here = f"/staging/{row.code}"
+    files = {"files": [{"path": "forged", "size": 0}]}
+    metadata = f"dataset {base64.b64encode(row.code.encode()).decode()},filename YQ=="
+    answers = [
+        owner_client.post(f"{here}/manifest", files, content_type="application/json"),
+        owner_client.post(f"{here}/seal", headers={"Accept": "application/json"}),
+        owner_client.post(f"{here}/seal"),
+        owner_client.post(f"{here}/upload"),
+        owner_client.post(f"{here}/remove", {"path": "a"}),
+        owner_client.post(
+            "/tus/",
+            headers={"Tus-Resumable": "1.0.0", "Upload-Length": "1", "Upload-Metadata": metadata},
+        ),
+    ]
+    assert {answer.status_code for answer in answers} == {409}
+    row.refresh_from_db()
+    assert (row.state, row.files.count()) == ("transferring", 0)
+
+
+def test_a_code_with_a_nul_is_not_found(owner_client):
+    metadata = f"dataset {base64.b64encode(b'a' + bytes(1)).decode()},filename YQ=="
+    headers = {"Tus-Resumable": "1.0.0", "Upload-Length": "1", "Upload-Metadata": metadata}
+    assert owner_client.post("/tus/", headers=headers).status_code == 404
