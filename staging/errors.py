@@ -53,6 +53,13 @@ class SignInNeeded(DomainError):
     status = 401
 
 
+class StoreAway(DomainError):
+    """The store's folder cannot be written: read-only, unmounted, broken. What it has is kept."""
+
+    code = "store_away"
+    status = 503
+
+
 class NothingChosen(DomainError):
     """A selection without a file."""
 

@@ -6,12 +6,16 @@ A key is "ab/<38 hex digits>"; it is never reused, so whoever deletes one can hi
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
 from django.conf import settings
 
 from portal.base.errors import NotFound
+from staging.errors import StoreAway
 
+log = structlog.get_logger(__name__)
 READ_PIECE = 2**20
 MODE = 0o600
 
@@ -37,15 +41,27 @@ def free_bytes() -> int:
 
 
 def open_to_write(key: str) -> int:
-    """A file descriptor to read and write a key; the file is made when it is not there."""
+    """A file descriptor to read and write a key; the file is made when it is not there.
+
+    Raises StoreAway."""
     path = path_of(key)
+    with _or_away():
+        try:
+            return _open(path)
+        except FileNotFoundError:
+            ensure_root()
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            _sync_folder(settings.STORE_ROOT)
+            return _open(path)
+
+
+@contextmanager
+def _or_away() -> Iterator[None]:
     try:
-        return _open(path)
-    except FileNotFoundError:
-        ensure_root()
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        _sync_folder(settings.STORE_ROOT)
-        return _open(path)
+        yield
+    except OSError as error:
+        log.error("store_away", error=str(error))
+        raise StoreAway("The store cannot be written just now. Try again in a moment.") from error
 
 
 def _open(path: Path) -> int:
@@ -61,9 +77,10 @@ def write_all(fd: int, piece: bytes | memoryview, offset: int) -> None:
 
 
 def make_durable(fd: int, key: str) -> None:
-    """Bytes and name are on stable storage when this returns."""
-    os.fsync(fd)
-    _sync_folder(path_of(key).parent)
+    """Bytes and name are on stable storage when this returns. Raises StoreAway."""
+    with _or_away():
+        os.fsync(fd)
+        _sync_folder(path_of(key).parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """tus 1.0.0: every header missing, wrong, huge and hostile; who may send; how an upload ends."""
 
 import base64
+import errno
 import os
 
 import pytest
@@ -313,3 +314,24 @@ class TestTermination:
         patch(address, b"0123456789")
         assert Client().delete(address, **TUS).status_code == 409
         assert File.objects.get().state == "uploaded"
+
+
+def test_a_store_that_cannot_be_written_is_503(address, monkeypatch):
+    """Read-only, unmounted: the client comes again, and nothing of it is lost."""
+
+    def read_only(*args: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_open", read_only)
+        for answer in (patch(address, b"0123456789"), Client().head(address, **TUS)):
+            assert answer.status_code == 503
+            assert answer["Retry-After"]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", read_only)
+        assert patch(address, b"0123456789").status_code == 503
+    offset = Client().head(address, **TUS)["Upload-Offset"]
+    assert (
+        patch(address, b"0123456789"[int(offset) :], HTTP_UPLOAD_OFFSET=offset).status_code == 204
+    )
+    assert File.objects.get().state == "uploaded"
