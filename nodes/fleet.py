@@ -97,6 +97,8 @@ def settle_drain(*, node: Node, at: datetime) -> None:
 def resume(*, node: Node, actor: str, reason: str = "") -> None:
     """Take new leases again; an operator also ends a quarantine with this."""
     with transaction.atomic():
+        if node.state == NodeState.PENDING:
+            raise Conflict("Its agent has not enrolled yet; only that brings it online.")
         move(node, NodeState.ONLINE, "resume", at=db_now(), actor=actor, **_because(reason))
 
 

@@ -122,9 +122,10 @@ class Gpu(models.Model):
 
     class Meta:
         ordering = ["node", "index"]
+        verbose_name = "GPU"
 
     def __str__(self) -> str:
-        return f"{self.model} {self.uuid[-8:]}"
+        return f"GPU {self.index}, {self.model}"
 
 
 class LeaseQuerySet(models.QuerySet["Lease"]):

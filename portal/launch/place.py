@@ -25,6 +25,14 @@ def check_writable(folder: Path) -> None:
         ) from error
 
 
+def check_database(path: Path) -> None:
+    """A database that another user made, or that was locked away, is said before anything runs."""
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        raise CannotStart(
+            f"The database {path} cannot be written to; set E31_DATA_DIR to a folder that can."
+        )
+
+
 def check_socket_path(path: Path) -> None:
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise CannotStart(

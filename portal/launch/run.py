@@ -20,6 +20,7 @@ from portal.launch.errors import Asked, CannotStart
 from portal.launch.output import Printer
 from portal.launch.place import (
     broker_binary,
+    check_database,
     check_socket_path,
     check_writable,
     lock_folder,
@@ -63,7 +64,10 @@ def take_place() -> Place:
         data = env.folder("E31_DATA_DIR", ROOT / "var")
         host = env.text("E31_HOST", "127.0.0.1")
         port = env.number("E31_PORT", 8000, most=65535)
+        if not env.text("REDIS_URL"):
+            check_socket_path(data / "broker" / "broker.sock")
         check_writable(data)
+        check_database(data / "portal.sqlite3")
         lock = lock_folder(data)
         listener = open_port(host, port)
         port = listener.getsockname()[1]
@@ -73,7 +77,6 @@ def take_place() -> Place:
         raise CannotStart(str(error)) from error
     broker = settings.BROKER_SOCKET if settings.EMBEDDED_BROKER else None
     if broker:
-        check_socket_path(broker)
         broker.parent.mkdir(mode=0o700, exist_ok=True)
     return Place(data, host, port, listener, lock, broker)
 

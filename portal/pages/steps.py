@@ -37,7 +37,8 @@ type Times = dict[str, tuple[datetime | None, datetime | None]]
 class Step:
     """`mark` is done, current, failed or todo; `ms` is how long it took, or takes so far.
 
-    `note` says how many pieces have come to a step that the job as a whole has not.
+    `note` says how many pieces have come to a step that the job as a whole has not, or what
+    became of it instead.
     """
 
     key: str
@@ -122,7 +123,8 @@ def steps(
     """All seven steps in order. `sentence` goes with the failing or the present one."""
     if job.state == JobState.ENDED:
         failing = "" if job.outcome == Outcome.SUCCEEDED else failing_step(job, leases)
-        return _ended_steps(job, _times(job, leases), failing, sentence)
+        found = _ended_steps(job, _times(job, leases), failing, sentence)
+        return [_without_output(step, job, leases) for step in found]
     present = current_step(job, leases, delivering)
     return _live_steps(job, leases, at, pieces, present, sentence)
 
@@ -138,6 +140,14 @@ def _ended_steps(job: Job, times: Times, failing: str, sentence: str) -> list[St
         else:
             found.append(Step(key, "done", begun, ms if key != "submit" else None))
     return found
+
+
+def _without_output(step: Step, job: Job, leases: Sequence[Lease]) -> Step:
+    """A cancelled job whose output was discarded did not do that step."""
+    came = any(lease.output_verified_at for lease in leases)
+    if step.key == "output" and job.outcome == Outcome.CANCELLED and not came:
+        return Step("output", "todo", note="discarded" if step.mark == "done" else "")
+    return step
 
 
 def _live_steps(

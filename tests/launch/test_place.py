@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from portal.launch.errors import CannotStart
-from portal.launch.place import check_socket_path, check_writable, lock_folder, open_port
+from portal.launch.place import (
+    check_database,
+    check_socket_path,
+    check_writable,
+    lock_folder,
+    open_port,
+)
 from portal.launch.run import agent_env, local_url
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +128,11 @@ def test_agents_get_none_of_the_portals_settings(tmp_path, monkeypatch):
     env = agent_env(tmp_path)
     assert env["E31_ENROL_TOKEN"] == "once"
     assert "hunter2" not in str(env)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every file")
+def test_a_database_that_cannot_be_written_is_said(tmp_path):
+    database = tmp_path / "portal.sqlite3"
+    database.touch(mode=0o400)
+    with pytest.raises(CannotStart, match="cannot be written to"):
+        check_database(database)
