@@ -20,7 +20,15 @@ from staging.states import DatasetKind, DatasetReason
 NAMELESS = "Draft without a name"
 
 
-def save_draft(*, team: Team, actor: str, form: JobForm, typed: Typed, job: Job | None) -> Job:
+def save_draft(
+    *,
+    team: Team,
+    actor: str,
+    form: JobForm,
+    typed: Typed,
+    job: Job | None,
+    form_key: str = "",
+) -> Job:
     """Keep what was typed, right or wrong, with the code and the secrets that came with it.
 
     `form` has been validated (its errors do not matter here). Raises Conflict when the job is no
@@ -31,7 +39,7 @@ def save_draft(*, team: Team, actor: str, form: JobForm, typed: Typed, job: Job 
         code = store_code(team=team, actor=actor, files=form.work.code_files, name=_name(typed))
     with transaction.atomic():
         at = db_now()
-        job = _open_draft(team, actor, at, job)
+        job = _open_draft(team, actor, at, job, form_key)
         replaced = job.code_dataset if code else None
         secrets = keep_secrets(job=job, form=form)
         job.name, job.draft = _name(typed), _with_kept(typed, secrets)
@@ -48,10 +56,18 @@ def _name(typed: Typed) -> str:
     return plain[:120] or NAMELESS
 
 
-def _open_draft(team: Team, actor: str, at: datetime, job: Job | None) -> Job:
-    """The draft's row, held for this transaction; a new one when there is none."""
+def _open_draft(team: Team, actor: str, at: datetime, job: Job | None, form_key: str) -> Job:
+    """The draft's row, held for this transaction; a new one when there is none.
+
+    The same page sent twice at once finds the row that its other sending made.
+    """
     if job is None:
-        return Job.objects.create(team=team, name=NAMELESS, created_by=actor, created_at=at)
+        values = {"name": NAMELESS, "created_by": actor, "created_at": at}
+        if not form_key:
+            return Job.objects.create(team=team, **values)
+        job, made = Job.objects.get_or_create(team=team, form_key=form_key, defaults=values)
+        if made:
+            return job
     if not Job.objects.filter(pk=job.pk, state=JobState.DRAFT).update(name=job.name):
         raise Conflict("This job is no longer a draft. Copy it as a new job to change it.")
     job.refresh_from_db()

@@ -12,13 +12,16 @@ from jobs.forms.restored import typed_of_job
 from jobs.forms.typed import Typed, as_query, typed_of, with_row, without_row
 from jobs.forms.whole import JobForm
 from jobs.models import Job
+from jobs.states import JobState
 from jobs.summary import arithmetic, ask_of_form, sentence
+from portal.base.codes import ALPHABET, new_code
 from portal.base.errors import DomainError
 from portal.teams.access import actor_of
 from portal.teams.models import Team
 from staging.models import Dataset
 from staging.states import DatasetState
 
+FORM_KEY = re.compile(f"[{ALPHABET}]{{20}}")
 ROW_ACTION = re.compile(r"(add|remove)-(vars|inputs|paths)(?:-(\d{1,4}))?")
 GONE = (DatasetState.EXPIRING, DatasetState.PURGED, DatasetState.FAILED)
 
@@ -47,7 +50,14 @@ def page(
 ) -> HttpResponse:
     """The whole page. `moved` is the id of the part where the reader was."""
     context = {"form": form, "job": job, "moved": moved, **preview_context(form)}
+    context["form_key"] = form_key_of(request) or new_code(20)
     return render(request, "jobs/form.html", context, status=status)
+
+
+def form_key_of(request: HttpRequest) -> str:
+    """What tells this page's sendings from another page's; empty where it is not one of ours."""
+    key = request.POST.get("form_key", "")
+    return key if FORM_KEY.fullmatch(key) else ""
 
 
 def preview_context(form: JobForm) -> dict[str, object]:
@@ -64,13 +74,19 @@ def preview_context(form: JobForm) -> dict[str, object]:
 
 def answer(request: HttpRequest, team: Team, job: Job | None) -> HttpResponse:
     """Do what the pressed button says; nothing that was typed or sent is lost on the way."""
-    action = request.POST.get("action", "submit")
+    action, key = request.POST.get("action", "submit"), form_key_of(request)
+    if job is None and key:
+        job = Job.objects.filter(team=team, form_key=key).first()
+    if job is not None and job.state != JobState.DRAFT:
+        return _sent_before(request, job)
     form = job_form(team, job, data=request.POST, files=request.FILES)
     valid = form.is_valid()
     typed = typed_of(request.POST)
     if must_keep(form, action, valid):
         try:
-            job = save_draft(team=team, actor=actor_of(request), form=form, typed=typed, job=job)
+            job = save_draft(
+                team=team, actor=actor_of(request), form=form, typed=typed, job=job, form_key=key
+            )
         except DomainError as error:
             form.refuse("id_code_zip" if form.work.code_files else "work", str(error))
             return page(request, form, job, status=error.status)
@@ -102,8 +118,17 @@ def _submit(
     try:
         submit_form(job=job, form=form, actor=actor_of(request))
     except DomainError as error:
+        job.refresh_from_db()
+        if job.state != JobState.DRAFT:  # the same page was sent twice; the other one was first
+            return _sent_before(request, job)
         form.refuse("request", str(error))
         return page(request, form, job, status=error.status)
+    return redirect("job", code=job.code)
+
+
+def _sent_before(request: HttpRequest, job: Job) -> HttpResponse:
+    sentence = "This page was submitted before, as this job. Copy it as a new job to change it."
+    messages.info(request, sentence)
     return redirect("job", code=job.code)
 
 

@@ -72,6 +72,12 @@ class Job(Stateful):
     created_at = models.DateTimeField()
     rerun_of = models.ForeignKey("self", models.PROTECT, null=True, related_name="reruns")
     draft = models.JSONField(default=dict, blank=True)
+    form_key = models.CharField(
+        max_length=20,
+        blank=True,
+        editable=False,
+        help_text="The page it was declared on: one page makes one job, however often it is sent.",
+    )
 
     state = models.CharField(max_length=STATE_LENGTH, choices=JobState, default=JobState.DRAFT)
     outcome = models.CharField(max_length=STATE_LENGTH, choices=Outcome, blank=True)
@@ -125,6 +131,9 @@ class Job(Stateful):
                 name="job_outcome_when_ended",
             ),
             models.CheckConstraint(condition=Q(shard_count__gte=1), name="job_shard_count"),
+            models.UniqueConstraint(
+                fields=["team", "form_key"], condition=~Q(form_key=""), name="one_job_per_form"
+            ),
             models.CheckConstraint(condition=Q(time_limit__gt=timedelta(0)), name="job_time_limit"),
         ]
         indexes = [models.Index(fields=["team", "state", "-created_at"])]

@@ -310,6 +310,8 @@ def _settle_output(job: Job, outcome: str) -> None:
     if output is None:
         return
     staging.unhold(dataset=output, holder=job.code)
+    if output.state in (DatasetState.FAILED, DatasetState.EXPIRING, DatasetState.PURGED):
+        return  # what had come was lost before: its row says why
     if output.files.exists() or outcome == Outcome.SUCCEEDED:
         Dataset.objects.filter(pk=output.pk).update(partial=outcome != Outcome.SUCCEEDED)
         output.partial = outcome != Outcome.SUCCEEDED

@@ -7,7 +7,7 @@ from django.http import QueryDict
 
 type Typed = dict[str, list[str]]
 
-NOT_KEPT = {"csrfmiddlewaretoken", "action", "job"}
+NOT_KEPT = {"csrfmiddlewaretoken", "action", "form_key", "job"}
 _SINGLE = re.compile(r"[a-z_]{1,20}")
 _ROW = re.compile(r"(?:vars|inputs|paths)-(?:0|[1-9]\d{0,3})-[a-z]{1,10}")
 _SECRET_VALUE = re.compile(r"vars-\d+-value")
