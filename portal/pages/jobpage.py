@@ -15,6 +15,7 @@ from nodes.models import Lease, Node, SchedulerReason
 from nodes.states import LIVE, METERED, TERMINAL, LeaseState, NodeState
 from portal.base.icons import look_of
 from portal.pages import pieces
+from portal.pages.history import history
 from portal.pages.retention import Retention, retention
 from portal.pages.steps import Step, current_step, steps
 from portal.pages.timeline import timeline
@@ -141,7 +142,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "left": left_of(leases),
         "files": _output_files(job),
         "stored": stored(job),
-        "events": list(job.events.order_by("-at", "-id")[:EVENTS_SHOWN]),
+        "events": history(job, EVENTS_SHOWN),
         "can_cancel": job.state in (JobState.STAGING, JobState.QUEUED, JobState.ACTIVE)
         and job.cancel_asked_at is None,
     }
