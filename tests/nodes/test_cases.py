@@ -126,11 +126,8 @@ def test_a_node_that_will_not_start_is_told_to_stop(job, agent, settings):
     lease.go("ready")
     scheduler.run_pass()
     agent.poll(heed=False)
-    Lease.objects.update(
-        granted_at=db_now() - settings.GRANT_LIMIT - MINUTE,
-        ready_at=db_now() - HOUR,
-        placed_at=db_now() - HOUR,
-    )
+    late = db_now() - settings.GRANT_LIMIT - MINUTE
+    Lease.objects.update(granted_at=late, ready_at=late, placed_at=late)
     agent.poll()
     assert lease.phase == "released"
     agent.poll()
