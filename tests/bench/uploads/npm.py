@@ -31,13 +31,16 @@ def _check_node() -> None:
         raise CannotInstall(f"Node.js {OLDEST_NODE} or newer is needed; this is {found}.")
 
 
-def ensure() -> Path:
-    """The folder with node_modules and the scripts. Raises CannotInstall with a sentence."""
+def ensure(*more: Path) -> Path:
+    """The folder with node_modules and the scripts, those of the folders `more` among them.
+
+    Raises CannotInstall with a sentence.
+    """
     _check_node()
     TARGET.mkdir(parents=True, exist_ok=True)
     with (TARGET / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for path in SOURCE.iterdir():
+        for path in (path for folder in (SOURCE, *more) for path in folder.iterdir()):
             shutil.copyfile(path, TARGET / path.name)
         _install(hashlib.sha256((SOURCE / "package-lock.json").read_bytes()).hexdigest())
     return TARGET

@@ -109,13 +109,15 @@ class Ours:
         return done.stdout.strip()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            self.part.argv,
-            env=self.env,
-            cwd=ROOT,
-            pass_fds=self.part.pass_fds,
-            start_new_session=True,
-        )
+        with (self.folder / "portal.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.part.argv,
+                env=self.env,
+                cwd=ROOT,
+                stderr=log,
+                pass_fds=self.part.pass_fds,
+                start_new_session=True,
+            )
         wait_for(lambda: is_up(self.url), self.process, "The portal")
         self.browser = Browser(self.url)
         link = self._python("django", "signin_link", SUBMITTER)
