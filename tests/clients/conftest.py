@@ -53,7 +53,7 @@ class ClientPortal(Portal):
 
     def _file(self, path: str) -> Answer:
         address = f"/staging/{self.dataset}/files/{quote(path)}"
-        return self.request("GET", address, **self.signed_in)
+        return self.request("GET", address, b"", **self.signed_in)
 
 
 def digest(content: bytes) -> bytes:

@@ -84,6 +84,18 @@ def choose(page: Page, root: Path) -> None:
     page.locator("#pick-folder").set_input_files(root)
 
 
+def finished_patches(page: Page) -> list[Request]:
+    """Grows with every PATCH that was answered."""
+    found: list[Request] = []
+
+    def take(request: Request) -> None:
+        if request.method == "PATCH":
+            found.append(request)
+
+    page.on("requestfinished", take)
+    return found
+
+
 def result(page: Page) -> dict:
     page.wait_for_function("window.result", timeout=LIMIT_MS)
     return page.evaluate("window.result")
@@ -110,8 +122,7 @@ def test_a_closed_page_goes_on_where_it_was(portal, context, tmp_path):
     """The page is closed in the middle; a new one with the same file sends only the rest."""
     made = folder(tmp_path / "cut", {"big.bin": 24 * MIB})
     page = open_page(context, portal, chunkSize=2 * MIB)
-    sent: list[Request] = []
-    page.on("requestfinished", lambda r: r.method == "PATCH" and sent.append(r))
+    sent = finished_patches(page)
     choose(page, tmp_path / "cut")
     while len(sent) < 3:
         page.wait_for_event("requestfinished", timeout=LIMIT_MS)
@@ -134,8 +145,7 @@ def test_a_lost_network_is_waited_for(portal, context, tmp_path):
     """Off line in the middle of a file: Uppy asks for the offset and goes on by itself."""
     made = folder(tmp_path / "offline", {"big.bin": 24 * MIB})
     page = open_page(context, portal, chunkSize=2 * MIB, retryDelays=[200] * 50)
-    sent: list[Request] = []
-    page.on("requestfinished", lambda r: r.method == "PATCH" and sent.append(r))
+    sent = finished_patches(page)
     choose(page, tmp_path / "offline")
     while len(sent) < 2:
         page.wait_for_event("requestfinished", timeout=LIMIT_MS)
