@@ -86,13 +86,17 @@ def download(server: Portal, dataset: str, path: str) -> bytes:
     return server.request("GET", f"/staging/{dataset}/files/{path}", **server.signed_in).body
 
 
+def being_checked(page: Page) -> None:
+    page.get_by_text("Everything has arrived.").wait_for(timeout=60_000)
+    assert "all uploaded" in page.inner_text("#transfer-text")
+
+
 def test_a_folder_arrives_and_is_sealed(server, open_page, complaints, tmp_path):
     dataset = new_dataset(server)
     source = folder(tmp_path, {f"d{n % 3}/{n} é%.txt": n for n in range(60)} | {"big": 20_000_000})
     page = open_page(f"/staging/{dataset}/")
     page.set_input_files("#pick-folder", str(source))
-    page.locator("#uploader").wait_for(state="detached", timeout=60_000)
-    assert page.title().startswith(("Verifying", "Staged"))
+    being_checked(page)
     assert download(server, dataset, "src/big") == (source / "big").read_bytes()
     assert complaints == []
 
@@ -117,12 +121,12 @@ def test_it_goes_on_after_a_reload_and_a_killed_server(server, open_page, tmp_pa
     until(lambda: progress(page) > 0.25, "a quarter has gone out")
     page.close(run_before_unload=False)
     page = open_page(f"/staging/{dataset}/")
-    assert "are unfinished" in page.inner_text("#uploader .notice")
+    assert "unfinished" in page.inner_text("#unfinished")
     server.kill()
     page.set_input_files("#pick-folder", str(source))
     page.locator("#rows-list li").first.wait_for()  # the uploader has met the dead server
     server.start()
-    page.locator("#uploader").wait_for(state="detached", timeout=90_000)
+    being_checked(page)
     assert download(server, dataset, "src/big") == (source / "big").read_bytes()
 
 
