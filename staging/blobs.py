@@ -30,6 +30,23 @@ def link(blob: Blob, count: int = 1) -> bool:
     return bool(rows.update(links=F("links") + count))
 
 
+def link_all(counts: dict[int, int]) -> set[int]:
+    """Let more files stand on blobs (primary key -> how many); those that were still alive.
+
+    Call it inside a transaction: the rows are written first, so what is alive then stays so.
+    """
+    alive: set[int] = set()
+    by_count: dict[int, list[int]] = {}
+    for pk, count in sorted(counts.items()):
+        by_count.setdefault(count, []).append(pk)
+    for count, keys in by_count.items():
+        for start in range(0, len(keys), BATCH):
+            rows = Blob.objects.filter(pk__in=keys[start : start + BATCH], dead_at=None)
+            rows.update(links=F("links") + count)
+            alive.update(rows.values_list("pk", flat=True))
+    return alive
+
+
 def adopt(
     *,
     team_id: int,
@@ -86,7 +103,9 @@ def unlink(files: list[File], *, at: datetime, dataset: Dataset | None) -> int:
     The rows stay as they are but for `blob`. Call it inside a transaction.
     """
     counts = Counter(file.blob_id for file in files if file.blob_id)
-    File.objects.filter(pk__in=[file.pk for file in files]).update(blob=None)
+    for start in range(0, len(files), BATCH):
+        keys = [file.pk for file in files[start : start + BATCH]]
+        File.objects.filter(pk__in=keys).update(blob=None)
     freed = 0
     for blob_id in sorted(counts):
         Blob.objects.filter(pk=blob_id).update(links=F("links") - counts[blob_id])

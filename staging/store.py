@@ -3,6 +3,7 @@
 A key is "ab/<38 hex digits>"; it is never reused, so whoever deletes one can hit no other bytes.
 """
 
+import ctypes
 import os
 import secrets
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from django.conf import settings
 from portal.base.errors import NoRoom, NotFound
 
 READ_PIECE = 2**20
+SYNC_ONE_BY_ONE = 8  # keys; more are written out together
 MODE = 0o600
 
 
@@ -58,6 +60,18 @@ def open_to_write(key: str) -> int:
         return _open(path)
 
 
+def write_new(key: str, content: bytes | memoryview) -> None:
+    """A key with this content. Raises OSError when the disk is full, and leaves nothing then."""
+    fd = open_to_write(key)
+    try:
+        write_all(fd, content, 0)
+    except OSError:
+        delete(key)
+        raise
+    finally:
+        os.close(fd)
+
+
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
 
@@ -74,6 +88,39 @@ def make_durable(fd: int, key: str) -> None:
     """Bytes and name are on stable storage when this returns."""
     os.fsync(fd)
     _sync_folder(path_of(key).parent)
+
+
+def sync(keys: list[str]) -> None:
+    """Bytes and names of all keys are on stable storage when this returns.
+
+    Many are written out with one call for the whole file system, where the system has it. A key
+    whose bytes are gone is passed over.
+    """
+    if len(keys) > SYNC_ONE_BY_ONE and _sync_file_system():
+        return
+    for key in keys:
+        try:
+            fd = os.open(path_of(key), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            make_durable(fd, key)
+        finally:
+            os.close(fd)
+
+
+def _sync_file_system() -> bool:
+    """syncfs(2), which reports a failed write since Linux 5.8. False where there is none."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is None:
+        return False
+    fd = os.open(ensure_root(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if call(fd):
+            raise OSError(ctypes.get_errno(), "the store could not be written out")
+    finally:
+        os.close(fd)
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

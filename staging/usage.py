@@ -10,7 +10,7 @@ from portal.base.words import in_bytes
 from portal.teams.models import Team
 from staging import store
 from staging.models import StoreRoom, TeamUsage, Upload
-from staging.states import UploadState
+from staging.states import Concat, UploadState
 
 
 def promise(*, team_id: int, amount: int) -> None:
@@ -47,15 +47,9 @@ def _check_disk(amount: int) -> None:
     The update comes first: it makes promises happen one by one on PostgreSQL too, so two of them
     cannot both be counted against the same free bytes.
     """
-    StoreRoom.objects.get_or_create(pk=1)
-    StoreRoom.objects.filter(pk=1).update(promises=F("promises") + 1)
-    waiting = (
-        Upload.objects.filter(state=UploadState.OPEN).aggregate(n=Sum(F("length") - F("offset")))[
-            "n"
-        ]
-        or 0
-    )
-    left = max(0, store.free_bytes() - waiting)
+    if not StoreRoom.objects.filter(pk=1).update(promises=F("promises") + 1):
+        StoreRoom.objects.get_or_create(pk=1, defaults={"promises": 1})
+    left = max(0, store.free_bytes() - _waiting() + amount)
     if amount > left:
         raise NoRoom(
             f"This needs {in_bytes(amount)}; the store has room for {in_bytes(left)} more, "
@@ -65,9 +59,38 @@ def _check_disk(amount: int) -> None:
         )
 
 
+def _waiting() -> int:
+    """Bytes promised that have not arrived; those promised by this transaction are among them.
+
+    The sums are over teams and over the few uploads that have begun, not over all that wait.
+    """
+    promised = TeamUsage.objects.aggregate(n=Sum("promised_bytes", default=0))["n"]
+    begun = Upload.objects.filter(state=UploadState.OPEN, offset__gt=0)
+    parts = Upload.objects.filter(
+        state=UploadState.COMPLETE, concat__in=(Concat.PARTIAL, Concat.TAKEN)
+    )
+    return (
+        promised
+        - begun.aggregate(n=Sum("offset", default=0))["n"]
+        - parts.aggregate(n=Sum("length", default=0))["n"]
+    )
+
+
+def change_promise(*, team_id: int, amount: int) -> None:
+    """As `promise`; a negative amount gives room back."""
+    if amount > 0:
+        promise(team_id=team_id, amount=amount)
+    else:
+        settle(team_id=team_id, promised=amount, stored=0)
+
+
 def settle(*, team_id: int, promised: int, stored: int) -> None:
     """Turn a promise into stored bytes; negative numbers give room back."""
-    TeamUsage.objects.get_or_create(team_id=team_id)
-    TeamUsage.objects.filter(team_id=team_id).update(
-        promised_bytes=F("promised_bytes") + promised, stored_bytes=F("stored_bytes") + stored
-    )
+    rows = TeamUsage.objects.filter(team_id=team_id)
+    change = {
+        "promised_bytes": F("promised_bytes") + promised,
+        "stored_bytes": F("stored_bytes") + stored,
+    }
+    if not rows.update(**change):
+        TeamUsage.objects.get_or_create(team_id=team_id)
+        rows.update(**change)
