@@ -2,12 +2,17 @@
 // node tus-client.mjs '{"endpoint", "headers", "file", "metadata", "store", "dieAfter", "options"}'
 // dieAfter: this process kills itself once that many bytes went out.
 import { createReadStream } from "node:fs";
+import { PassThrough } from "node:stream";
 import * as tus from "tus-js-client";
 
 const order = JSON.parse(process.argv[2]);
 const say = (value) => process.stdout.write(`${JSON.stringify(value)}\n`);
 
-const upload = new tus.Upload(createReadStream(order.file), {
+// A stream of which nobody knows how long it is, where the length is to be deferred.
+const file = createReadStream(order.file);
+const source = order.options?.uploadLengthDeferred ? file.pipe(new PassThrough()) : file;
+
+const upload = new tus.Upload(source, {
   endpoint: order.endpoint,
   headers: order.headers,
   metadata: order.metadata,
