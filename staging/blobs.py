@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from portal.base.errors import Conflict
+from portal.base.rows import insert
 from staging import store, usage
 from staging.digests import EMPTY, SMALLEST_CHUNK
 from staging.models import Blob, Dataset, DeadKey, File
@@ -61,25 +61,21 @@ def adopt(
 
     When False the bytes under `key` are not needed: the caller marks that key as dead.
     """
+    new = Blob(
+        team_id=team_id,
+        digest=digest,
+        size=size,
+        key=key,
+        chunk_size=chunk_size,
+        chunk_digests=chunks,
+        links=count,
+    )
     for _ in range(TRIES):
+        if insert(new, "ON CONFLICT DO NOTHING"):
+            return new, True
         blob = Blob.objects.filter(team_id=team_id, digest=digest, dead_at=None).first()
-        if blob is not None:
-            if link(blob, count):
-                return blob, False
-            continue
-        try:
-            with transaction.atomic():
-                return Blob.objects.create(
-                    team_id=team_id,
-                    digest=digest,
-                    size=size,
-                    key=key,
-                    chunk_size=chunk_size,
-                    chunk_digests=chunks,
-                    links=count,
-                ), True
-        except IntegrityError:
-            continue  # another upload of the same bytes was first; take its blob
+        if blob is not None and link(blob, count):
+            return blob, False
     raise Conflict("These bytes were being deleted while they arrived. Send the file again.")
 
 

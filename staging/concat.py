@@ -15,8 +15,9 @@ from django.db import transaction
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from staging import store, usage
+from staging.creation import create_upload
 from staging.errors import Busy, Gone, WrongOffset
-from staging.files import Entry, create_upload
+from staging.files import Entry
 from staging.models import Dataset, Upload
 from staging.receive import receive
 from staging.states import Concat, UploadState

@@ -8,7 +8,6 @@ from django.conf import settings
 from django.db import transaction
 
 from portal.base.clock import db_now
-from portal.base.commits import light_atomic
 from portal.base.errors import Conflict, DomainError, TooLarge
 from portal.base.moves import move
 from portal.base.words import in_bytes
@@ -162,7 +161,7 @@ def _refuse(entries: Sequence[Entry]) -> dict[int, str]:
     refused: dict[int, str] = {}
     seen: set[str] = set()
     for index, entry in enumerate(entries):
-        sentence = names.problem(entry.path) or _fact_problem(entry)
+        sentence = problem_of(entry)
         if not sentence and entry.path in seen:
             sentence = "It is listed twice."
         if sentence:
@@ -170,6 +169,11 @@ def _refuse(entries: Sequence[Entry]) -> dict[int, str]:
         else:
             seen.add(entry.path)
     return refused
+
+
+def problem_of(entry: Entry) -> str:
+    """Why an entry is refused whatever the dataset holds, or ""."""
+    return names.problem(entry.path) or _fact_problem(entry)
 
 
 def _fact_problem(entry: Entry) -> str:
@@ -414,32 +418,3 @@ def _folders(dataset: Dataset, paths: list[str]) -> dict[str, int]:
         )
         known |= {folder.path: folder.pk for folder in made}
     return known
-
-
-def create_upload(
-    *, dataset: Dataset, entry: Entry, actor: str, metadata: str = ""
-) -> tuple[Upload, str]:
-    """One file by tus creation: (upload, address). An empty file's upload is complete at once."""
-    with light_atomic():
-        (plan,) = declare_files(dataset=dataset, entries=[entry], actor=actor)
-        upload = plan.upload
-        if upload is None:
-            upload = _complete_upload(plan, dataset, actor)
-        if metadata:
-            Upload.objects.filter(pk=upload.pk).update(metadata=metadata)
-    return upload, address_of(upload)
-
-
-def _complete_upload(plan: FilePlan, dataset: Dataset, actor: str) -> Upload:
-    file = plan.file
-    assert file is not None  # noqa: S101  strict plans carry a file
-    known = Upload.objects.filter(file=file).first()
-    if known is not None:
-        renew_right(known, actor)
-        return known
-    upload = new_upload(
-        file=file, team_id=dataset.team_id, length=file.size, holder=actor, at=db_now()
-    )
-    upload.offset, upload.state = upload.length, UploadState.COMPLETE
-    upload.save()
-    return upload

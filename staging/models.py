@@ -263,6 +263,11 @@ class Upload(models.Model):
                 condition=Q(state=UploadState.OPEN, offset__gt=0),
                 name="upload_begun",
             ),
+            models.Index(
+                fields=["length"],
+                condition=Q(concat__in=["partial", "taken"]),
+                name="upload_part",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -19,13 +19,14 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from datetime import datetime
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
 from portal.base.clock import db_now
 from portal.base.commits import light_atomic
 from portal.base.errors import DomainError, NoRoom, TooLarge
+from portal.base.rows import execute, fetch, find, table, when
 from portal.base.words import in_bytes, in_words
 from staging import bell, blobs, names, store, usage
 from staging.checksums import Checksum
@@ -41,7 +42,6 @@ COMMIT_EVERY = 1.0  # seconds between commits of the offset while bytes flow
 TAKEOVER_LIMIT = 10.0  # seconds to wait for another writer to let go
 RETRY_LOCK = 0.002
 RING_EVERY = 0.02
-ALL_FIELDS = [field.attname for field in Upload._meta.concrete_fields]
 GROW_BY = 64 * 2**20  # bytes of room promised at once to an upload of unknown length
 
 
@@ -63,13 +63,21 @@ def writing(upload: Upload) -> Iterator[int]:
     fd = store.open_to_write(upload.key)
     try:
         generation = _take_lock(fd, upload)
-        upload.refresh_from_db(fields=ALL_FIELDS)
+        _reread(upload)
         upload.generation = generation
         _drop_if_dead(upload)  # opening it made it again
         check_open(upload)
         yield fd
     finally:
         os.close(fd)
+
+
+def _reread(upload: Upload) -> None:
+    fresh = find(Upload, "id = %s", [upload.pk])
+    if fresh is None:
+        raise Gone("This upload was ended.")
+    for field in Upload._meta.concrete_fields:
+        setattr(upload, field.attname, getattr(fresh, field.attname))
 
 
 def _drop_if_dead(upload: Upload) -> None:
@@ -470,22 +478,41 @@ def complete(*, upload: Upload, digest: str, chunks: bytes) -> None:
             )
         stored = upload.length if fresh else 0
         usage.settle(team_id=upload.team_id, promised=-upload.length, stored=stored)
-        File.objects.filter(upload=upload).update(
-            state=FileState.UPLOADED, digest=digest, blob=blob, changed_at=now
+        if upload.file_id is None:
+            return
+        execute(
+            f"UPDATE {table(File)} SET state = %s, digest = %s, blob_id = %s, changed_at = %s"  # noqa: S608
+            " WHERE id = %s",
+            [FileState.UPLOADED.value, digest, blob.pk, when(now), upload.file_id],
         )
-    if upload.file_id is not None:
+    if _may_be_the_last(upload.file_id):
         arrived(dataset=Dataset.objects.get(files=upload.file_id), at=now, actor=upload.holder)
+
+
+def _may_be_the_last(file_id: int) -> bool:
+    """Whether a dataset waits for its files, or has a reason that their arrival ends."""
+    row = fetch(
+        f"SELECT d.sealed_at, d.reason FROM {table(Dataset)} d"  # noqa: S608
+        f" JOIN {table(File)} f ON f.dataset_id = d.id WHERE f.id = %s",
+        [file_id],
+    )
+    return row is not None and any(row)
 
 
 def _close(upload: Upload, now: datetime) -> None:
     expires_at = now + settings.UPLOAD_LIFETIME
-    swapped = Upload.objects.filter(
-        pk=upload.pk, state=UploadState.OPEN, offset=upload.offset
-    ).update(
-        state=UploadState.COMPLETE,
-        offset=upload.length,
-        chunk_digests=b"",
-        expires_at=expires_at,
+    offset = connection.ops.quote_name("offset")
+    swapped = execute(
+        f"UPDATE {table(Upload)} SET state = %s, {offset} = length, chunk_digests = %s,"  # noqa: S608
+        f" expires_at = %s WHERE id = %s AND state = %s AND {offset} = %s",
+        [
+            UploadState.COMPLETE.value,
+            b"",
+            when(expires_at),
+            upload.pk,
+            UploadState.OPEN.value,
+            upload.offset,
+        ],
     )
     if not swapped:
         upload.refresh_from_db()

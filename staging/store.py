@@ -27,6 +27,11 @@ def path_of(key: str) -> Path:
     return settings.STORE_ROOT / key
 
 
+def _place_of(key: str) -> str:
+    """As `path_of`, for what is done with every small file."""
+    return f"{settings.STORE_ROOT}/{key}"
+
+
 def ensure_root() -> Path:
     settings.STORE_ROOT.mkdir(mode=0o700, parents=True, exist_ok=True)
     return settings.STORE_ROOT
@@ -34,7 +39,10 @@ def ensure_root() -> Path:
 
 def free_bytes() -> int:
     """Bytes that may still be written: what is free less the floor kept for the database."""
-    stat = os.statvfs(ensure_root())
+    try:
+        stat = os.statvfs(settings.STORE_ROOT)
+    except FileNotFoundError:
+        stat = os.statvfs(ensure_root())
     return stat.f_bavail * stat.f_frsize - settings.DISK_FLOOR_BYTES
 
 
@@ -50,14 +58,14 @@ def check_room(needed: int = 1) -> None:
 
 def open_to_write(key: str) -> int:
     """A file descriptor to read and write a key; the file is made when it is not there."""
-    path = path_of(key)
+    place = _place_of(key)
     try:
-        return _open(path)
+        return _open(place)
     except FileNotFoundError:
         ensure_root()
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path_of(key).parent.mkdir(mode=0o700, exist_ok=True)
         _sync_folder(settings.STORE_ROOT)
-        return _open(path)
+        return _open(place)
 
 
 def write_new(key: str, content: bytes | memoryview) -> None:
@@ -72,8 +80,8 @@ def write_new(key: str, content: bytes | memoryview) -> None:
         os.close(fd)
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+def _open(place: str) -> int:
+    return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
 
 
 def write_all(fd: int, piece: bytes | memoryview, offset: int) -> None:

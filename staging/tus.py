@@ -18,8 +18,9 @@ from staging import body
 from staging.access import actor_of, my_dataset
 from staging.checksums import ALGORITHMS, read_checksum
 from staging.concat import concat_header, create_final, create_part, parts_named
+from staging.creation import create_upload
 from staging.errors import ChecksumMismatch, DigestMismatch
-from staging.files import Entry, create_upload
+from staging.files import Entry
 from staging.keys import read_key
 from staging.models import Dataset, Upload
 from staging.receive import check_open, receive, settle_offset

@@ -14,6 +14,7 @@ from portal.base.clock import db_now
 from portal.base.codes import new_code
 from portal.base.crypto import hash_token
 from portal.base.errors import Conflict, NotFound
+from portal.base.rows import find
 from portal.teams.access import is_member
 from staging import store, usage
 from staging.digests import chunk_size_of
@@ -103,8 +104,7 @@ def renew_right(upload: Upload, holder: str) -> None:
 
 def find_upload(code: str, token: str) -> Upload:
     """The upload of an address. Raises NotFound for a wrong address or a right that has ended."""
-    rows = Upload.objects.filter(code=unquote(code)).defer("chunk_digests", "expected_chunks")
-    upload = rows.first()
+    upload = find(Upload, "code = %s", [unquote(code)])
     if upload is None or not hmac.compare_digest(upload.token_hash, hash_token(token)):
         raise NotFound("There is no such upload.")
     if not may_send(upload):

@@ -3,14 +3,15 @@
 Every check is an update of the row that it guards, in the transaction of what it allows.
 """
 
-from django.db.models import F, Sum
+from django.db import connection
+from django.db.models import F
 
 from portal.base.errors import NoRoom
+from portal.base.rows import execute, fetch, table
 from portal.base.words import in_bytes
 from portal.teams.models import Team
 from staging import store
 from staging.models import StoreRoom, TeamUsage, Upload
-from staging.states import Concat, UploadState
 
 
 def promise(*, team_id: int, amount: int) -> None:
@@ -28,6 +29,21 @@ def promise(*, team_id: int, amount: int) -> None:
     if not rows.update(promised_bytes=F("promised_bytes") + amount):
         raise _over_quota(team_id, quota or 0, amount)
     _check_disk(amount)
+
+
+def promise_simply(team_id: int, amount: int) -> bool:
+    """As `promise`, in few statements; False, with nothing to keep, where it does not fit."""
+    fits = execute(
+        f"UPDATE {table(TeamUsage)} SET promised_bytes = promised_bytes + %s"  # noqa: S608
+        f" WHERE team_id = %s AND COALESCE((SELECT quota_bytes FROM {table(Team)} WHERE id = %s)"
+        " >= stored_bytes + promised_bytes + %s, %s)",
+        [amount, team_id, team_id, amount, True],
+    )
+    one_by_one = fits and execute(
+        f"UPDATE {table(StoreRoom)} SET promises = promises + 1 WHERE id = 1",  # noqa: S608
+        [],
+    )
+    return bool(one_by_one) and store.free_bytes() >= _waiting()
 
 
 def _over_quota(team_id: int, quota: int, amount: int) -> NoRoom:
@@ -64,16 +80,16 @@ def _waiting() -> int:
 
     The sums are over teams and over the few uploads that have begun, not over all that wait.
     """
-    promised = TeamUsage.objects.aggregate(n=Sum("promised_bytes", default=0))["n"]
-    begun = Upload.objects.filter(state=UploadState.OPEN, offset__gt=0)
-    parts = Upload.objects.filter(
-        state=UploadState.COMPLETE, concat__in=(Concat.PARTIAL, Concat.TAKEN)
+    uploads, column = table(Upload), connection.ops.quote_name("offset")
+    row = fetch(
+        f"SELECT (SELECT SUM(promised_bytes) FROM {table(TeamUsage)}),"  # noqa: S608
+        f" (SELECT SUM({column}) FROM {uploads} WHERE state = 'open' AND {column} > 0),"
+        f" (SELECT SUM(length) FROM {uploads} WHERE concat IN ('partial', 'taken')"
+        "   AND state = 'complete')",
+        [],
     )
-    return (
-        promised
-        - begun.aggregate(n=Sum("offset", default=0))["n"]
-        - parts.aggregate(n=Sum("length", default=0))["n"]
-    )
+    promised, begun, parts = (int(n or 0) for n in row or (0, 0, 0))
+    return promised - begun - parts
 
 
 def change_promise(*, team_id: int, amount: int) -> None:
@@ -86,11 +102,10 @@ def change_promise(*, team_id: int, amount: int) -> None:
 
 def settle(*, team_id: int, promised: int, stored: int) -> None:
     """Turn a promise into stored bytes; negative numbers give room back."""
-    rows = TeamUsage.objects.filter(team_id=team_id)
-    change = {
-        "promised_bytes": F("promised_bytes") + promised,
-        "stored_bytes": F("stored_bytes") + stored,
-    }
-    if not rows.update(**change):
+    sql = (
+        f"UPDATE {table(TeamUsage)} SET promised_bytes = promised_bytes + %s,"  # noqa: S608
+        " stored_bytes = stored_bytes + %s WHERE team_id = %s"
+    )
+    if not execute(sql, [promised, stored, team_id]):
         TeamUsage.objects.get_or_create(team_id=team_id)
-        rows.update(**change)
+        execute(sql, [promised, stored, team_id])
