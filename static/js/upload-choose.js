@@ -5,6 +5,13 @@ const AT_ONCE = 32;
 
 const facts = (file, path, ref) => ({ path, size: file.size, modified: Math.trunc(file.lastModified), ref });
 
+// A browser may show a backslash in a name as one more folder: the name itself is what counts.
+function pathOf(file) {
+  const path = file.webkitRelativePath || file.name;
+  if (path.endsWith(file.name)) return path;
+  return [...path.split("/").slice(0, -file.name.split("\\").length), file.name].join("/");
+}
+
 // Files of an input, held by the page: they are gone after a reload.
 export class Chosen {
   constructor(files) {
@@ -15,7 +22,7 @@ export class Chosen {
   async *walk() {
     for (let start = 0; start < this.files.length; start += BATCH) {
       const part = this.files.slice(start, start + BATCH);
-      yield part.map((file, index) => facts(file, file.webkitRelativePath || file.name, start + index));
+      yield part.map((file, index) => facts(file, pathOf(file), start + index));
     }
   }
 

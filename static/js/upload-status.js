@@ -80,7 +80,7 @@ export class Status {
   }
 
   notices(engine) {
-    const gone = engine.outOfReach ? Date.now() - engine.outOfReach : 0;
+    const gone = engine.outOfReach && engine.going ? Date.now() - engine.outOfReach : 0;
     $("out-of-reach").hidden = gone < SAY_AFTER_MS;
     $("out-of-reach-since").textContent = inWords(gone / 1000);
     $("signed-out").hidden = !engine.signedOut;

@@ -9,7 +9,6 @@ export class Watch extends EventTarget {
     super();
     Object.assign(this, { portal, list, wanted });
     this.cursor = "";
-    this.last = null;
     this.asking = false;
     setInterval(() => this.look(), EVERY_MS);
   }
@@ -23,13 +22,11 @@ export class Watch extends EventTarget {
   }
 
   hear(found) {
-    const before = this.last?.state;
-    this.last = found;
     this.cursor = found.cursor ?? "";
     for (const { path, state } of found.changed ?? []) this.mark(this.list.find(path), MARKS[state]);
     if (found.state === "staged") this.markAll(S.STAGED);
     else if (found.files && found.verified === found.files) this.markAll(S.VERIFIED);
-    this.dispatchEvent(new CustomEvent("progress", { detail: { ...found, before } }));
+    this.dispatchEvent(new CustomEvent("progress", { detail: found }));
   }
 
   // Marks only rise: uploaded, verified, staged.

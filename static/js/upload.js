@@ -13,7 +13,7 @@ import { Status, announce, problem, showReport } from "./upload-status.js";
 import { Watch } from "./upload-watch.js";
 import { files, inBytes } from "./upload-words.js";
 
-const REFRESH_MS = 15000; // the portal's own list below, while files are on their way
+const REFRESH_MS = 10000; // the portal's own list below, while files are on their way
 const SLEPT_MS = 20000;
 const ENDED = ["staged", "failed", "stale", "expiring", "purged"];
 const $ = (id) => document.getElementById(id);
@@ -220,7 +220,8 @@ class Page {
     });
   }
 
-  refresh(now = false) {
+  refresh(now = false, changed = true) {
+    if (!now && !changed) return;
     if (!now && performance.now() - (this.refreshed ?? -REFRESH_MS) < REFRESH_MS) return;
     this.refreshed = performance.now();
     globalThis.htmx?.trigger("#dataset-live", "refresh");
@@ -240,8 +241,10 @@ class Page {
   }
 
   progress(found) {
+    const before = this.status.known;
     this.status.known = found;
-    if (found.before && found.before !== found.state) this.refresh(true);
+    if (this.engine.outOfReach) this.engine.wake(); // the portal answers again
+    this.refresh(Boolean(before) && before.state !== found.state, before?.uploaded_bytes !== found.uploaded_bytes);
     if (found.state === "verifying" || found.state === "staged") this.follow();
     if (this.sealed && ENDED.includes(found.state)) this.leave();
     this.draw();
