@@ -47,8 +47,14 @@ def send(side: Side, npm: Path, files: Iterable[Path], **options: object) -> tup
         **options,
     }
     before = cpu_seconds(side.process.pid)
-    argv = ["node", "upload.mjs", json.dumps(order)]
-    done = subprocess.run(argv, cwd=npm, capture_output=True, text=True, timeout=RUN_S)
+    done = subprocess.run(
+        ["node", "upload.mjs"],
+        cwd=npm,
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+    )
     if done.returncode:
         raise SystemExit(f"tus-js-client failed against {side.name}: {done.stderr[-800:]}")
     spent = cpu_seconds(side.process.pid) - before

@@ -1,10 +1,10 @@
 // Uploads files with tus-js-client, several at a time, and prints one JSON line.
-// node upload.mjs '{"endpoint", "headers", "metadata", "files": [paths], "chunk", "parallel"}'
-import { createReadStream, statSync } from "node:fs";
+// On standard input: {"endpoint", "headers", "metadata", "files": [paths], "chunk", "parallel"}
+import { createReadStream, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import * as tus from "tus-js-client";
 
-const order = JSON.parse(process.argv[2]);
+const order = JSON.parse(readFileSync(0, "utf8"));
 const waiting = [...order.files];
 
 function send(file) {
