@@ -19,10 +19,10 @@ WORKERS ?= 2
 TESTS ?= tests
 MARKS ?=
 
-.PHONY: help run demo test check format lock clean
+.PHONY: help run demo test check format lock bench-uploads clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Set everything up, start the portal, run the main job, stay up until Ctrl-C
 	@$(BOOTSTRAP) run
@@ -48,6 +48,10 @@ lock: ## Resolve the dependencies again and write both locks
 	@uv="$$($(BOOTSTRAP) uv)" && \
 	"$$uv" $(LOCK) --output-file requirements.lock && \
 	"$$uv" $(LOCK) --all-extras --group dev --output-file requirements-dev.lock
+
+bench-uploads: ## Measure uploads beside @tus/server; ARGS="--pairs 3 --only large,small"
+	@$(BOOTSTRAP) dev
+	@$(PY) -m tests.bench.uploads $(ARGS)
 
 clean: ## Remove .venv and caches; the data in var/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

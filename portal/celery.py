@@ -20,6 +20,7 @@ app.conf.beat_schedule = {
     "watch": {"task": "nodes.tasks.watch", "schedule": 5.0, "options": {"expires": 5}},
     "advance": {"task": "jobs.tasks.advance", "schedule": 10.0, "options": {"expires": 10}},
     "verify": {"task": "staging.tasks.verify", "schedule": 10.0, "options": {"expires": 10}},
+    "assemble": {"task": "staging.tasks.assemble", "schedule": 15.0, "options": {"expires": 15}},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},
 }
 

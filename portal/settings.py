@@ -59,6 +59,7 @@ MIDDLEWARE = [
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "portal.base.middleware.RequestContextMiddleware",
     "portal.base.middleware.NoNulMiddleware",
+    "staging.shortcut.UploadShortcut",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

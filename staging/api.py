@@ -1,6 +1,7 @@
 """The manifest of a dataset for programs and the browser's uploader: JSON in, JSON out."""
 
 import json
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -15,20 +16,33 @@ from django.http import (
     UnreadablePostError,
 )
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from portal.base.errors import DomainError, TooLarge
 from portal.base.failures import wants_json
+from portal.base.words import in_bytes
 from portal.teams.access import actor_of
-from staging import services
-from staging.access import my_input
+from staging import body, services
+from staging.access import my_dataset, my_input
 from staging.errors import NothingChosen, SignInNeeded
 from staging.files import MOST_ENTRIES, Entry, FilePlan
+from staging.pack import LARGEST_BODY, receive_pack
+from staging.progress import progress_of, unfinished_of
+from staging.tusheaders import content_length
 
-FIELDS = {"path", "size", "digest", "executable", "modified"}
+FIELDS = {"path", "size", "digest", "executable", "modified", "chunks"}
+PACK_TYPE = "application/x-e31-pack"
+CHUNK = re.compile(r"[0-9a-f]{64}", re.ASCII)
 LARGEST_NUMBER = 2**63 - 1
 
 type View = Callable[..., HttpResponseBase]
+
+
+class WrongType(DomainError):
+    """The body is of another media type than is taken here."""
+
+    code = "media_type"
+    status = 415
 
 
 def answers_json(view: View) -> View:
@@ -67,6 +81,41 @@ def _answer(plan: FilePlan) -> dict[str, object]:
         if plan.hash_first:
             answer["hash_first"] = True
     return answer
+
+
+@require_POST
+@answers_json
+def pack(request: HttpRequest, code: str) -> HttpResponse:
+    """Many small files in one body (docs/uploads.md); an answer for each that came whole."""
+    dataset = my_input(request, code)
+    if request.content_type != PACK_TYPE:
+        raise WrongType(f"A pack is sent with Content-Type: {PACK_TYPE}.")
+    announced = content_length(request)
+    if announced is not None and announced > LARGEST_BODY:
+        raise TooLarge(f"A pack has at most {in_bytes(LARGEST_BODY)}; send several.")
+    environ = request.environ  # type: ignore[attr-defined]
+    pieces = body.limited(body.pieces(environ, announced), LARGEST_BODY)
+    answers, error = receive_pack(dataset=dataset, pieces=pieces, actor=actor_of(request))
+    if error is None:
+        return JsonResponse({"files": answers})
+    content = {"error": error.code, "message": str(error), **error.data, "files": answers}
+    return JsonResponse(content, status=error.status)
+
+
+@require_GET
+@answers_json
+def progress(request: HttpRequest, code: str) -> HttpResponse:
+    """How far a dataset is, what changed since a cursor, and when it may be done."""
+    dataset = my_dataset(request, code)
+    return JsonResponse(progress_of(dataset, request.GET.get("since", "")))
+
+
+@require_GET
+@answers_json
+def unfinished(request: HttpRequest, code: str) -> HttpResponse:
+    """Files whose bytes have not all come, a page at a time, with where to send them."""
+    dataset = my_dataset(request, code)
+    return JsonResponse(unfinished_of(dataset, actor_of(request), request.GET.get("after", "")))
 
 
 @require_POST
@@ -121,7 +170,9 @@ def _entry(index: int, item: Any) -> Entry:
     _check(index, "executable", isinstance(item.get("executable", False), bool), "true or false")
     modified = item.get("modified")
     _check(index, "modified", modified is None or _is_number(modified), "whole milliseconds")
-    return Entry(**item)
+    chunks = item.get("chunks", [])
+    _check(index, "chunks", _is_chunks(chunks), "SHA-256 in hex, one for each chunk")
+    return Entry(**item | {"chunks": bytes.fromhex("".join(chunks))})
 
 
 def _optional() -> str:
@@ -130,6 +181,12 @@ def _optional() -> str:
 
 def _is_number(value: object) -> bool:
     return type(value) is int and -LARGEST_NUMBER <= value <= LARGEST_NUMBER
+
+
+def _is_chunks(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(text, str) and CHUNK.fullmatch(text) for text in value
+    )
 
 
 def _check(index: int, name: str, right: bool, wanted: str) -> None:

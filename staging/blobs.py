@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from portal.base.errors import Conflict
+from portal.base.rows import insert
 from staging import store, usage
 from staging.digests import EMPTY, SMALLEST_CHUNK
 from staging.models import Blob, Dataset, DeadKey, File
@@ -29,6 +29,23 @@ def link(blob: Blob, count: int = 1) -> bool:
     return bool(rows.update(links=F("links") + count))
 
 
+def link_all(counts: dict[int, int]) -> set[int]:
+    """Let more files stand on blobs (primary key -> how many); those that were still alive.
+
+    Call it inside a transaction: the rows are written first, so what is alive then stays so.
+    """
+    alive: set[int] = set()
+    by_count: dict[int, list[int]] = {}
+    for pk, count in sorted(counts.items()):
+        by_count.setdefault(count, []).append(pk)
+    for count, keys in by_count.items():
+        for start in range(0, len(keys), BATCH):
+            rows = Blob.objects.filter(pk__in=keys[start : start + BATCH], dead_at=None)
+            rows.update(links=F("links") + count)
+            alive.update(rows.values_list("pk", flat=True))
+    return alive
+
+
 def adopt(
     *,
     team_id: int,
@@ -43,25 +60,21 @@ def adopt(
 
     When False the bytes under `key` are not needed: the caller marks that key as dead.
     """
+    new = Blob(
+        team_id=team_id,
+        digest=digest,
+        size=size,
+        key=key,
+        chunk_size=chunk_size,
+        chunk_digests=chunks,
+        links=count,
+    )
     for _ in range(TRIES):
+        if insert(new, "ON CONFLICT DO NOTHING"):
+            return new, True
         blob = Blob.objects.filter(team_id=team_id, digest=digest, dead_at=None).first()
-        if blob is not None:
-            if link(blob, count):
-                return blob, False
-            continue
-        try:
-            with transaction.atomic():
-                return Blob.objects.create(
-                    team_id=team_id,
-                    digest=digest,
-                    size=size,
-                    key=key,
-                    chunk_size=chunk_size,
-                    chunk_digests=chunks,
-                    links=count,
-                ), True
-        except IntegrityError:
-            continue  # another upload of the same bytes was first; take its blob
+        if blob is not None and link(blob, count):
+            return blob, False
     raise Conflict("These bytes were being deleted while they arrived. Send the file again.")
 
 
@@ -86,18 +99,25 @@ def unlink(files: list[File], *, at: datetime, dataset: Dataset | None) -> int:
     these files have ended. What the rows say counts, not the instances: each link is given back
     by the one who takes it off its row, however many do this at once.
     """
-    rows = File.objects.filter(pk__in=[file.pk for file in files])
-    standing = rows.exclude(blob=None).values_list("blob", flat=True)
     freed = 0
+    for start in range(0, len(files), BATCH):
+        keys = [file.pk for file in files[start : start + BATCH]]
+        freed += _unlink_rows(File.objects.filter(pk__in=keys), at, dataset)
+    for file in files:
+        file.blob = None
+    if freed:
+        usage.settle(team_id=files[0].dataset.team_id, promised=0, stored=-freed)
+    return freed
+
+
+def _unlink_rows(rows: QuerySet[File], at: datetime, dataset: Dataset | None) -> int:
+    freed = 0
+    standing = rows.exclude(blob=None).values_list("blob", flat=True)
     for blob_id in sorted(set(standing)):
         taken = rows.filter(blob=blob_id).update(blob=None)
         if taken:
             Blob.objects.filter(pk=blob_id).update(links=F("links") - taken)
             freed += _kill(blob_id, at, dataset)
-    for file in files:
-        file.blob = None
-    if freed:
-        usage.settle(team_id=files[0].dataset.team_id, promised=0, stored=-freed)
     return freed
 
 

@@ -2,18 +2,23 @@
 
 `read(n)` of a WSGI server waits for n bytes; what came before a cut, or before another request
 takes the upload over, would be lost with it. Under gunicorn this reads what its buffer and socket
-hold and, while nothing comes, hands out an empty piece now and then, so that the one who writes
-can look around. Elsewhere (tests, the development server) it reads small pieces.
+hold and, while nothing comes or when the upload's bell rings, hands out an empty piece, so that
+the one who writes can look around. Elsewhere (tests, the development server) it reads small pieces.
 """
 
 import select
+import socket
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
+
+from staging.bell import Bell
 
 PIECE = 2**20
 SMALL_PIECE = 2**16
-TICK = 0.2  # seconds without a byte until an empty piece is handed out
+FIRST_WAIT = 0.02  # seconds without a byte until the first empty piece
+TICK = 0.2  # seconds without a byte until another one
+LISTEN_EVERY = 0.02  # seconds between looks at the bell while bytes flow
 IDLE_LIMIT = 60.0  # seconds without a byte until the body counts as cut
 LONGEST_LINE = 4096  # of chunked framing, in bytes
 
@@ -26,10 +31,13 @@ def is_chunked(environ: dict[str, Any]) -> bool:
     return "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
 
 
-def pieces(environ: dict[str, Any], length: int | None) -> Generator[bytes | memoryview]:
+def pieces(
+    environ: dict[str, Any], length: int | None, key: str = ""
+) -> Generator[bytes | memoryview]:
     """Pieces of the body until its end or its cut. `length` is Content-Length, None if chunked.
 
     Whether everything came is the caller's to compare. A piece is valid until the next is taken.
+    `key` names the upload whose bell is listened to; close the generator before its lock goes.
     """
     stream = environ["wsgi.input"]
     sock = environ.get("gunicorn.socket")
@@ -37,10 +45,19 @@ def pieces(environ: dict[str, Any], length: int | None) -> Generator[bytes | mem
     unreader = getattr(reader, "unreader", None)
     plain = sock is not None and not hasattr(sock, "pending")
     if plain and length is not None and unreader and hasattr(reader, "length"):
-        return _Direct(stream, sock, min(PIECE, length)).plain(reader)
+        return _Direct(stream, sock, min(PIECE, length), key).plain(reader)
     if plain and length is None and hasattr(getattr(reader, "req", None), "unreader"):
-        return _Direct(stream, sock, PIECE).chunked(reader)
+        return _Direct(stream, sock, PIECE, key).chunked(reader)
     return _small(stream, length)
+
+
+def limited(pieces: Iterable[bytes | memoryview], most: int) -> Generator[bytes | memoryview]:
+    """Pieces up to `most` bytes in all, for a body that did not say how long it is."""
+    for piece in pieces:
+        most -= len(piece)
+        if most < 0:
+            return
+        yield piece
 
 
 def _small(stream: Any, length: int | None) -> Generator[bytes]:
@@ -60,12 +77,14 @@ def _small(stream: Any, length: int | None) -> Generator[bytes]:
 class _Direct:
     """Reads gunicorn's socket after what gunicorn had read ahead; keeps its count right."""
 
-    def __init__(self, stream: Any, sock: Any, room: int) -> None:
+    def __init__(self, stream: Any, sock: Any, room: int, key: str) -> None:
         self.stream = stream
         self.sock = sock
+        self.key = key
+        self.size = room
+        self.bell: Bell | None = None
         self.poll = select.poll()
         self.poll.register(sock, select.POLLIN)
-        self.room = memoryview(bytearray(room))
 
     def _cut(self) -> None:
         """The connection cannot carry another request."""
@@ -88,22 +107,54 @@ class _Direct:
                 self._cut()
 
     def _arrivals(self, wanted: Any) -> Iterator[int]:
-        """Sizes of what was read into `room`; 0 when nothing came for a while."""
-        quiet_since = time.monotonic()
-        while most := min(len(self.room), wanted()):
-            if not self.poll.poll(TICK * 1000):
-                if time.monotonic() - quiet_since > IDLE_LIMIT:
+        """Sizes of what was read into `room`; 0 for a moment to look around."""
+        self.room = memoryview(bytearray(min(self.size, max(1, wanted()))))
+        quiet_since = listened = time.monotonic()
+        wait = FIRST_WAIT
+        try:
+            while most := min(len(self.room), wanted()):
+                size = self._receive(most)
+                if size == 0:
                     return
-                yield 0
-                continue
-            try:
-                size = self.sock.recv_into(self.room[:most])
-            except OSError:
-                return
-            if not size:
-                return
-            quiet_since = time.monotonic()
-            yield size
+                now = time.monotonic()
+                if size:
+                    quiet_since, wait = now, FIRST_WAIT if self.bell is None else TICK
+                    yield size
+                    if now - listened > LISTEN_EVERY:
+                        listened = now
+                        if self._rang():
+                            yield 0
+                elif now - quiet_since > IDLE_LIMIT:
+                    return
+                elif self._quiet(wait):
+                    wait = TICK
+                    yield 0
+        finally:
+            if self.bell is not None:
+                self.bell.close()
+
+    def _receive(self, most: int) -> int | None:
+        """Bytes read; 0 at the end or the cut, None when nothing is there."""
+        try:
+            return self.sock.recv_into(self.room, most, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return 0
+
+    def _rang(self) -> bool:
+        if self.key and self.bell is None:
+            self.bell = Bell(self.key)
+            if self.bell.fileno() >= 0:
+                self.poll.register(self.bell, select.POLLIN)
+        return self.bell is not None and self.bell.rang()
+
+    def _quiet(self, wait: float) -> bool:
+        """Wait for a byte; True when none came and it is time to look around."""
+        if self.poll.poll(wait * 1000) and (self.bell is None or not self.bell.rang()):
+            return False
+        self._rang()
+        return True
 
     def chunked(self, reader: Any) -> Generator[bytes]:
         unreader = reader.req.unreader

@@ -54,6 +54,7 @@ class Hasher:
     """
 
     def __init__(self, size: int, chunks: bytes = b"") -> None:
+        """`size` of the file in bytes, which sets the size of a chunk."""
         self.chunk_size = chunk_size_of(size)
         self.chunks = bytearray(chunks)
         self._open = hashlib.sha256()
@@ -73,6 +74,11 @@ class Hasher:
             view = view[len(part) :]
             if self._filled == self.chunk_size:
                 self._close_chunk()
+
+    def back_to(self, count: int) -> None:
+        """Forget everything after the first `count` chunks."""
+        del self.chunks[count * RAW :]
+        self._open, self._filled = hashlib.sha256(), 0
 
     def _close_chunk(self) -> None:
         self.chunks += self._open.digest()

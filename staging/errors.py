@@ -33,6 +33,13 @@ class DigestMismatch(DomainError):
     status = 460
 
 
+class ChecksumMismatch(DomainError):
+    """The bytes of one request are not those of its checksum; none of them is kept."""
+
+    code = "checksum_mismatch"
+    status = 460
+
+
 class TooMany(TooLarge):
     """More bytes came than the upload has room for; `offset` counts those that were kept."""
 

@@ -1,7 +1,7 @@
 """Declaring files: names, room, and for each the answer "have" or "send"."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.conf import settings
@@ -12,12 +12,12 @@ from portal.base.errors import Conflict, DomainError, TooLarge
 from portal.base.moves import move
 from portal.base.words import in_bytes
 from staging import blobs, names, usage
-from staging.datasets import OPEN
-from staging.digests import EMPTY, is_digest
+from staging.datasets import OPEN, drop_files
+from staging.digests import EMPTY, RAW, chunk_count, combine, is_digest
 from staging.errors import RefusedName
 from staging.models import Blob, Dataset, File, Folder, Upload
 from staging.states import DatasetReason, DatasetState, FileState, UploadState
-from staging.uploads import address_of, end_uploads, new_upload, renew_right
+from staging.uploads import address_of, new_upload, renew_right
 
 MOST_ENTRIES = 1000
 BATCH = 500
@@ -26,13 +26,23 @@ HAVE, SEND, REFUSED = "have", "send", "refused"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file as its source describes it. Sizes in bytes, `modified` in ms since 1970."""
+    """A file as its source describes it. Sizes in bytes, `modified` in ms since 1970.
+
+    `chunks` are the raw SHA-256 of its chunks, so that a wrong one is told apart; `deferred` says
+    that the size is not known yet (and 0 here).
+    """
 
     path: str
     size: int
     digest: str = ""
     executable: bool = False
     modified: int | None = None
+    chunks: bytes = b""
+    deferred: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not self.size and not self.deferred
 
 
 @dataclass
@@ -64,6 +74,8 @@ class _Batch:
     sizes: set[int]
     plans: dict[str, FilePlan] = field(default_factory=dict)
     fresh: list[Entry] = field(default_factory=list)
+    replaced: list[File] = field(default_factory=list)
+    told: list[tuple[Upload, Entry]] = field(default_factory=list)  # digests known only now
 
 
 def declare_files(
@@ -113,6 +125,8 @@ def declare_files(
         batch = _load(dataset, accepted, holder, source or _source_of(holder), now)
         for entry in accepted:
             _plan(batch, entry)
+        drop_files(batch.replaced, at=now)
+        _tell(batch)
         _create(batch)
     return [
         _refused(e, refused[i]) if i in refused else batch.plans[e.path]
@@ -147,7 +161,7 @@ def _refuse(entries: Sequence[Entry]) -> dict[int, str]:
     refused: dict[int, str] = {}
     seen: set[str] = set()
     for index, entry in enumerate(entries):
-        sentence = names.problem(entry.path) or _fact_problem(entry)
+        sentence = problem_of(entry)
         if not sentence and entry.path in seen:
             sentence = "It is listed twice."
         if sentence:
@@ -157,6 +171,11 @@ def _refuse(entries: Sequence[Entry]) -> dict[int, str]:
     return refused
 
 
+def problem_of(entry: Entry) -> str:
+    """Why an entry is refused whatever the dataset holds, or ""."""
+    return names.problem(entry.path) or _fact_problem(entry)
+
+
 def _fact_problem(entry: Entry) -> str:
     if entry.size < 0:
         return "Its size is negative."
@@ -164,6 +183,10 @@ def _fact_problem(entry: Entry) -> str:
         return f"It is larger than {in_bytes(settings.LARGEST_UPLOAD_BYTES)}, the most accepted."
     if entry.digest and not is_digest(entry.digest, entry.size):
         return "Its digest does not have the form of a digest of its size."
+    if entry.chunks and len(entry.chunks) != chunk_count(entry.size) * RAW:
+        return f"A file of its size has {chunk_count(entry.size)} chunks."
+    if entry.chunks and entry.digest not in ("", combine(entry.chunks)):
+        return "Its digest is not the one of its chunks."
     return ""
 
 
@@ -252,15 +275,14 @@ def _plan(batch: _Batch, entry: Entry) -> None:
         if _same(file, upload, entry) and (plan := _go_on(batch, file, upload, entry)):
             batch.plans[entry.path] = plan
             return
-        end_uploads(files=[file], at=batch.now)
-        blobs.unlink([file], at=batch.now, dataset=None)
-        file.delete()
+        batch.replaced.append(file)
     batch.fresh.append(entry)
 
 
 def _same(file: File, upload: Upload | None, entry: Entry) -> bool:
     """Whether an entry may be the file that is there: nothing known about the two differs."""
-    if file.size != entry.size:
+    deferred = upload is not None and upload.state == UploadState.OPEN and upload.deferred
+    if file.size != entry.size or deferred != entry.deferred:
         return False
     if entry.modified is not None and file.modified not in (None, entry.modified):
         return False
@@ -280,18 +302,29 @@ def _go_on(batch: _Batch, file: File, upload: Upload | None, entry: Entry) -> Fi
         return None
     renew_right(upload, batch.holder)
     if entry.digest and not upload.expected_digest:
-        Upload.objects.filter(pk=upload.pk).update(expected_digest=entry.digest)
+        batch.told.append((upload, entry))
     first = upload.offset == 0 and entry.size in batch.sizes
     return FilePlan(file, SEND, upload, address_of(upload), path=file.path, hash_first=first)
 
 
+def _tell(batch: _Batch) -> None:
+    """Write the digests that uploads begun without one are now expected to have."""
+    if not batch.told:
+        return
+    for upload, entry in batch.told:
+        upload.expected_digest, upload.expected_chunks = entry.digest, entry.chunks
+    Upload.objects.bulk_update(
+        [upload for upload, _ in batch.told], ["expected_digest", "expected_chunks"], BATCH
+    )
+
+
 def _create(batch: _Batch) -> None:
     """Rows for everything new: promise the room first, then folders, files and uploads."""
-    empty = sum(not e.size for e in batch.fresh)
+    empty = sum(e.empty for e in batch.fresh)
     if empty:
         batch.have[EMPTY] = blobs.empty_blob(batch.dataset.team_id, empty)
-    owned = {e.path for e in batch.fresh if e.size and _take(batch, e)}
-    sent = [e for e in batch.fresh if e.size and e.path not in owned]
+    owned = _take(batch)
+    sent = [e for e in batch.fresh if not e.empty and e.path not in owned]
     usage.promise(team_id=batch.dataset.team_id, amount=sum(e.size for e in sent))
     folders = _folders(batch.dataset, [e.path for e in batch.fresh])
     files = File.objects.bulk_create(
@@ -308,6 +341,8 @@ def _create(batch: _Batch) -> None:
                 holder=batch.holder,
                 at=batch.now,
                 digest=e.digest,
+                chunks=e.chunks,
+                deferred=e.deferred,
             )
             for e in sent
         ],
@@ -326,10 +361,22 @@ def _create(batch: _Batch) -> None:
         )
 
 
-def _take(batch: _Batch, entry: Entry) -> bool:
-    """Whether the team's own copy of these bytes serves, now linked once more."""
-    blob = batch.have.get(entry.digest) if entry.digest else None
-    return blob is not None and blob.size == entry.size and blobs.link(blob)
+def _take(batch: _Batch) -> set[str]:
+    """Paths for which the team's own copy of the bytes serves, now linked once more each.
+
+    What a lease returns is accepted as it stands, so only a copy that was read back serves it.
+    """
+    wanted: dict[str, list[str]] = {}
+    for entry in batch.fresh:
+        blob = batch.have.get(entry.digest) if entry.size and entry.digest else None
+        if blob is None or blob.size != entry.size:
+            continue
+        if ":" not in batch.holder or blob.verified_at is not None:
+            wanted.setdefault(entry.digest, []).append(entry.path)
+    alive = blobs.link_all({batch.have[d].pk: len(paths) for d, paths in wanted.items()})
+    return {
+        path for digest, paths in wanted.items() if batch.have[digest].pk in alive for path in paths
+    }
 
 
 def _row(batch: _Batch, entry: Entry, folders: dict[str, int], owned: bool) -> File:
@@ -345,10 +392,10 @@ def _row(batch: _Batch, entry: Entry, folders: dict[str, int], owned: bool) -> F
     )
     if owned:
         file.blob, file.digest = batch.have[entry.digest], entry.digest
-        file.state = FileState.UPLOADED
-    elif not entry.size:
+        file.state, file.changed_at = FileState.UPLOADED, batch.now
+    elif entry.empty:
         file.blob, file.digest = batch.have[EMPTY], EMPTY
-        file.state = FileState.UPLOADED
+        file.state, file.changed_at = FileState.UPLOADED, batch.now
     return file
 
 
@@ -371,32 +418,3 @@ def _folders(dataset: Dataset, paths: list[str]) -> dict[str, int]:
         )
         known |= {folder.path: folder.pk for folder in made}
     return known
-
-
-def create_upload(
-    *, dataset: Dataset, entry: Entry, actor: str, metadata: str = ""
-) -> tuple[Upload, str]:
-    """One file by tus creation: (upload, address). An empty file's upload is complete at once."""
-    with transaction.atomic():
-        (plan,) = declare_files(dataset=dataset, entries=[replace(entry, digest="")], actor=actor)
-        upload = plan.upload
-        if upload is None:
-            upload = _complete_upload(plan, dataset, actor)
-        if metadata:
-            Upload.objects.filter(pk=upload.pk).update(metadata=metadata)
-    return upload, address_of(upload)
-
-
-def _complete_upload(plan: FilePlan, dataset: Dataset, actor: str) -> Upload:
-    file = plan.file
-    assert file is not None  # noqa: S101  strict plans carry a file
-    known = Upload.objects.filter(file=file).first()
-    if known is not None:
-        renew_right(known, actor)
-        return known
-    upload = new_upload(
-        file=file, team_id=dataset.team_id, length=file.size, holder=actor, at=db_now()
-    )
-    upload.offset, upload.state = upload.length, UploadState.COMPLETE
-    upload.save()
-    return upload

@@ -10,6 +10,7 @@ from portal.teams.models import Team
 from staging.states import (
     DATASET_MOVES,
     UPLOAD_MOVES,
+    Concat,
     DatasetKind,
     DatasetReason,
     DatasetState,
@@ -183,6 +184,7 @@ class File(models.Model):
     blob = models.ForeignKey(Blob, models.PROTECT, null=True, related_name="files")
     position = models.BigIntegerField(null=True)
     source = models.CharField(max_length=16, blank=True)
+    changed_at = models.DateTimeField(null=True, help_text="Every byte of it had arrived.")
 
     class Meta:
         constraints = [
@@ -192,7 +194,13 @@ class File(models.Model):
                 condition=Q(state=FileState.EXPECTED) | ~Q(digest=""), name="file_has_digest"
             ),
         ]
-        indexes = [models.Index(fields=["dataset", "position"])]
+        indexes = [
+            models.Index(fields=["dataset", "position"]),
+            models.Index(fields=["dataset", "changed_at"], name="file_changed"),
+            models.Index(
+                fields=["dataset"], condition=Q(state=FileState.EXPECTED), name="file_expected"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.path
@@ -202,8 +210,12 @@ class Upload(models.Model):
     """A tus upload of one file: `offset` bytes are on disk and acknowledged.
 
     `code` is long enough to be unguessable; the address also carries a token, stored as a hash.
-    `chunk_digests` covers the complete chunks below `offset`. `holder` is the person or the lease
-    on whose behalf bytes arrive; when that right ends, so does the capability.
+    `chunk_digests` covers the complete chunks below `offset`, `expected_chunks` holds the digests
+    that the client declared for all of them, if it did. `holder` is the person or the lease on
+    whose behalf bytes arrive; when that right ends, so does the capability. While `deferred` the
+    length is not known, and `length` is the room promised so far. `concat` is "partial" for a
+    part, whose bytes stay under its own key until a final upload has copied them, and "final" for
+    one that is made of `parts` (their codes, in order).
     """
 
     code = models.CharField(max_length=40, unique=True)
@@ -216,6 +228,10 @@ class Upload(models.Model):
     chunk_size = models.BigIntegerField()
     chunk_digests = models.BinaryField(default=bytes)
     expected_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
+    expected_chunks = models.BinaryField(default=bytes)
+    deferred = models.BooleanField(default=False)
+    concat = models.CharField(max_length=8, choices=Concat, blank=True)
+    parts = models.JSONField(default=list, blank=True)
     metadata = models.CharField(max_length=8192, blank=True)
     key = models.CharField(max_length=64, unique=True)
     generation = models.BigIntegerField(default=0, help_text="Raised to stop the one who writes.")
@@ -235,8 +251,24 @@ class Upload(models.Model):
                 condition=~Q(state=UploadState.COMPLETE) | Q(offset=models.F("length")),
                 name="upload_complete_is_whole",
             ),
+            models.CheckConstraint(
+                condition=~Q(state=UploadState.COMPLETE) | Q(deferred=False),
+                name="upload_complete_has_length",
+            ),
         ]
-        indexes = [models.Index(fields=["state", "expires_at"])]
+        indexes = [
+            models.Index(fields=["state", "expires_at"]),
+            models.Index(
+                fields=["offset"],
+                condition=Q(state=UploadState.OPEN, offset__gt=0),
+                name="upload_begun",
+            ),
+            models.Index(
+                fields=["length"],
+                condition=Q(concat__in=["partial", "taken"]),
+                name="upload_part",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.offset} of {self.length} bytes"

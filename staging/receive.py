@@ -1,46 +1,57 @@
 """Bytes into the store: one writer per upload, offsets that never lie.
 
 A writer holds a lock on the file under the upload's key for as long as it writes; the system
-drops that lock when its process dies. Whoever finds it taken raises `generation` and waits: the
-one who writes looks at that number several times a second, commits what it has, and lets go. So
-the later request wins, nothing that arrived is lost, and no two of them ever write at once.
+drops that lock when its process dies. Whoever finds it taken raises `generation`, rings the
+upload's bell (staging.bell) and waits: the one who writes looks at that number, commits what it
+has, and lets go. So the later request wins, nothing that arrived is lost, and no two of them ever
+write at once.
+
+What arrived survives `kill -9`: it is in the file before the row says so. It is forced onto the
+disk, many files at once, before a dataset is staged (staging.verification); for the output of a
+lease, which is accepted without that check, at its last byte.
 """
 
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
+from django.utils import timezone
 
 from portal.base.clock import db_now
-from portal.base.errors import NoRoom
-from staging import blobs, store, usage
+from portal.base.commits import light_atomic
+from portal.base.errors import DomainError, NoRoom, TooLarge
+from portal.base.rows import execute, fetch, find, table, when
+from portal.base.words import in_bytes, in_words
+from staging import bell, blobs, names, store, usage
+from staging.checksums import Checksum
 from staging.datasets import begin_verifying
-from staging.digests import Hasher
-from staging.errors import Busy, DigestMismatch, Gone, TooMany, WrongOffset
+from staging.digests import RAW, Hasher, chunk_count, chunk_size_of
+from staging.errors import Busy, ChecksumMismatch, DigestMismatch, Gone, TooMany, WrongOffset
 from staging.models import Blob, Dataset, DeadKey, File, Upload
-from staging.states import DatasetReason, DatasetState, FileState, UploadState
+from staging.states import Concat, DatasetReason, DatasetState, FileState, UploadState
+from staging.uploads import PARTS, for_a_lease
 
-LOOK_EVERY = 0.2  # seconds between looks at the fence
+LOOK_EVERY = 0.2  # seconds between looks at the fence, where no bell woke the writer
 COMMIT_EVERY = 1.0  # seconds between commits of the offset while bytes flow
 TAKEOVER_LIMIT = 10.0  # seconds to wait for another writer to let go
-RETRY_LOCK = 0.02
-
-ENDED = {
-    UploadState.EXPIRED: "This upload was not finished in time; its bytes were removed.",
-    UploadState.TERMINATED: "This upload was ended.",
-}
+RETRY_LOCK = 0.002
+RING_EVERY = 0.02
+GROW_BY = 64 * 2**20  # bytes of room promised at once to an upload of unknown length
 
 
 def check_open(upload: Upload) -> None:
     """Raise Gone for an upload that expired or was terminated."""
-    if upload.state in ENDED:
-        raise Gone(ENDED[UploadState(upload.state)])
+    if upload.state == UploadState.EXPIRED:
+        limit = in_words(settings.UPLOAD_LIFETIME)
+        raise Gone(f"No byte came for {limit}, so this upload expired and its bytes were removed.")
+    if upload.state == UploadState.TERMINATED:
+        raise Gone("This upload was ended.")
 
 
 @contextmanager
@@ -52,34 +63,53 @@ def writing(upload: Upload) -> Iterator[int]:
     fd = store.open_to_write(upload.key)
     try:
         generation = _take_lock(fd, upload)
-        upload.refresh_from_db()
+        _reread(upload)
         upload.generation = generation
-        if upload.state != UploadState.OPEN and not _in_use(upload.key):
-            store.delete(upload.key)  # opening it made it again
+        _drop_if_dead(upload)  # opening it made it again
         check_open(upload)
         yield fd
     finally:
         os.close(fd)
 
 
-def _in_use(key: str) -> bool:
-    return Blob.objects.filter(key=key, dead_at=None).exists()
+def _reread(upload: Upload) -> None:
+    fresh = find(Upload, "id = %s", [upload.pk])
+    if fresh is None:
+        raise Gone("This upload was ended.")
+    for field in Upload._meta.concrete_fields:
+        setattr(upload, field.attname, getattr(fresh, field.attname))
+
+
+def _drop_if_dead(upload: Upload) -> None:
+    """Remove what is under the key of an upload that ended, unless it is a blob's or a part."""
+    if upload.state == UploadState.OPEN or upload.concat in PARTS:
+        return
+    if not Blob.objects.filter(key=upload.key, dead_at=None).exists():
+        store.delete(upload.key)
 
 
 def _take_lock(fd: int, upload: Upload) -> int:
-    """Wait for the lock; the generation that stands while this request is the last one."""
-    seen = _generation(upload)
+    """Wait for the lock; the generation that stands while this request is the last one.
+
+    Where nobody has the lock it is the one that was read with the row: a takeover since then
+    stops this request at its first look.
+    """
     if _locked(fd):
-        return seen
+        return upload.generation
     Upload.objects.filter(pk=upload.pk).update(generation=F("generation") + 1)
     mine = _generation(upload)
     give_up = time.monotonic() + TAKEOVER_LIMIT
+    rung = 0.0
     while not _locked(fd):
-        if time.monotonic() > give_up:
+        now = time.monotonic()
+        if now > give_up:
             raise Busy("Another request still writes to this upload. Try again in a moment.")
-        if _generation(upload) != mine:
-            upload.refresh_from_db(fields=["offset", "state"])
-            raise WrongOffset(upload.offset, "A later request took this upload over.")
+        if now - rung > RING_EVERY:
+            rung = now
+            bell.ring(upload.key)
+            if _generation(upload) != mine:
+                upload.refresh_from_db(fields=["offset", "state"])
+                raise WrongOffset(upload.offset, "A later request took this upload over.")
         time.sleep(RETRY_LOCK)
     return mine
 
@@ -109,43 +139,95 @@ def settle_offset(upload: Upload) -> Upload:
 
 
 class Writer:
-    """Writes the pieces of one request. Use it inside `writing`."""
+    """Writes the pieces of one request. Use it inside `writing`.
 
-    def __init__(self, upload: Upload, fd: int) -> None:
+    With a checksum nothing is committed before all of it has matched.
+    """
+
+    def __init__(self, upload: Upload, fd: int, checksum: Checksum | None = None) -> None:
         self.upload = upload
         self.fd = fd
+        self.checksum = checksum
         self.position = upload.offset
         self.generation = upload.generation
         self.looked = self.committed = time.monotonic()
         self._repair()
-        self.hasher = Hasher(upload.length, bytes(upload.chunk_digests))
-        self.known_chunks = len(self.hasher.chunks)
-        self._rehash()
+        self.hasher: Hasher | None = None
 
     def _repair(self) -> None:
         """After a power cut the file may be shorter than the row says: go back to a chunk's end."""
         there = os.fstat(self.fd).st_size
-        if there >= self.upload.offset:
-            return
-        chunks = there // self.upload.chunk_size
+        if there < self.upload.offset:
+            self._back_to(there // self.upload.chunk_size)
+
+    def _back_to(self, chunks: int) -> None:
+        """Keep only this many chunks; whoever remembers another state must look again."""
         self.position = chunks * self.upload.chunk_size
-        digests = bytes(self.upload.chunk_digests)[: chunks * 32]
+        digests = bytes(self.upload.chunk_digests)[: chunks * RAW]
         self._swap(offset=self.position, chunk_digests=digests)
         self.upload.chunk_digests = digests
 
-    def _rehash(self) -> None:
-        """Read again what had arrived of the open chunk."""
-        at = self.hasher.resume_at
+    def settle_length(self, length: int) -> None:
+        """The length of an upload that was begun without one. Raises DomainError, NoRoom."""
+        upload = self.upload
+        if not upload.deferred:
+            if length != upload.length:
+                raise DomainError(f"The length of this upload is {upload.length} already.")
+            return
+        if length < self.position:
+            raise DomainError(f"{self.position} bytes are here; the length cannot be {length}.")
+        _check_size(length)
+        chunk = chunk_size_of(length)
+        digests = bytes(upload.chunk_digests) if chunk == upload.chunk_size else b""
+        changes = {"length": length, "chunk_size": chunk, "chunk_digests": digests}
+        with transaction.atomic():
+            usage.change_promise(team_id=upload.team_id, amount=length - upload.length)
+            self._swap(offset=self.position, deferred=False, **changes)
+            File.objects.filter(upload=upload).update(size=length)
+        upload.deferred = False
+        for name, value in changes.items():
+            setattr(upload, name, value)
+
+    def announce(self, size: int | None) -> None:
+        """Refuse a body that is known to be too long before a byte of it is read."""
+        if size is None or size <= self.left:
+            return
+        if not self.upload.deferred:
+            raise TooMany(
+                f"{size} bytes were announced; the upload has room for {self.left}.",
+                offset=self.upload.offset,
+            )
+        self._grow(size - self.left)
+
+    def _grow(self, size: int) -> None:
+        """Promise room for `size` more bytes of an upload whose length is not known."""
+        upload = self.upload
+        _check_size(self.position + self.left + size)
+        with transaction.atomic():
+            usage.promise(team_id=upload.team_id, amount=size)
+            Upload.objects.filter(pk=upload.pk).update(length=F("length") + size)
+        upload.length += size
+
+    def _hasher(self) -> Hasher:
+        """A hasher that knows all bytes before `position`; the open chunk is read again."""
+        hasher = Hasher(self.upload.length, bytes(self.upload.chunk_digests))
+        hasher.chunk_size = self.upload.chunk_size
+        at = hasher.resume_at
         while at < self.position:
             piece = os.pread(self.fd, min(store.READ_PIECE, self.position - at), at)
             if not piece:
                 raise OSError(f"{self.upload.key} ends at {at}")
-            self.hasher.update(piece)
+            hasher.update(piece)
             at += len(piece)
+        return hasher
 
     @property
     def left(self) -> int:
         return self.upload.length - self.position
+
+    @property
+    def whole(self) -> bool:
+        return not self.left and not self.upload.deferred
 
     def take(self, piece: bytes | memoryview) -> None:
         """Write one piece; an empty one is a moment to look around. Raises WrongOffset when
@@ -161,17 +243,64 @@ class Writer:
             self._look()
 
     def _write(self, piece: bytes | memoryview) -> None:
+        if self.upload.deferred and len(piece) > self.left:
+            self._make_room(len(piece) - self.left)
+        if self.hasher is None:
+            self.hasher = self._hasher()
         part = memoryview(piece)[: self.left]
         try:
             store.write_all(self.fd, part, self.position)
         except OSError as error:
             self.commit()
             raise self._no_room() from error
+        chunks = len(self.hasher.chunks)
         self.hasher.update(part)
+        if self.checksum is not None:
+            self.checksum.update(part)
         self.position += len(part)
+        if len(self.hasher.chunks) != chunks:
+            self._compare_chunks(chunks // RAW)
         if len(part) < len(piece):
-            self.commit()
-            raise TooMany("More bytes came than were declared.", offset=self.position)
+            self.end()
+            raise TooMany(
+                f"More came than the {self.upload.length} bytes that were declared.",
+                offset=self.upload.offset,
+            )
+
+    def _make_room(self, size: int) -> None:
+        try:
+            self._grow(max(size, GROW_BY))
+        except DomainError:
+            try:
+                self._grow(size)
+            except DomainError:
+                self.commit()
+                raise
+
+    def _compare_chunks(self, first: int) -> None:
+        """Chunks that were just completed, against what the client declared for them."""
+        expected = bytes(self.upload.expected_chunks)
+        if not expected or self.hasher is None:
+            return
+        found = self.hasher.chunks
+        for index in range(first, len(found) // RAW):
+            if expected[index * RAW : (index + 1) * RAW] != found[index * RAW : (index + 1) * RAW]:
+                self.upload.chunk_digests = bytes(found)
+                self.hasher = None
+                self._back_to(index)
+                raise self._mismatch(index)
+
+    def _mismatch(self, chunk: int | None) -> DigestMismatch:
+        count = chunk_count(self.upload.length)
+        name = _name_of(self.upload)
+        where = f"chunk {chunk + 1} of {count}" if chunk is not None else "the file"
+        again = f"Send it again from byte {self.position}."
+        return DigestMismatch(
+            f"{name}: the bytes of {where} that arrived are not those that were declared. {again}",
+            offset=self.position,
+            path=name,
+            chunk=0 if count == 1 else chunk,
+        )
 
     def _no_room(self) -> NoRoom:
         file = self.upload.file
@@ -179,7 +308,15 @@ class Writer:
             Dataset.objects.filter(pk=file.dataset_id, state=DatasetState.TRANSFERRING).update(
                 reason=DatasetReason.DISK_FULL
             )
-        return NoRoom("The store's disk is full. Retry once there is room.", offset=self.position)
+        free = max(0, store.free_bytes())
+        needed = self.upload.length - self.upload.offset
+        return NoRoom(
+            f"The store's disk is full: {in_bytes(free)} are free, {in_bytes(needed)} of this file "
+            "are missing. What arrived is kept. Retry once there is room.",
+            offset=self.upload.offset,
+            free=free,
+            needed=needed,
+        )
 
     def _look(self) -> None:
         if _generation(self.upload) == self.generation:
@@ -188,75 +325,141 @@ class Writer:
         raise WrongOffset(self.upload.offset, "A later request took this upload over.")
 
     def commit(self) -> None:
-        """Write the offset, and the digests of chunks that were completed. Expiry slides."""
+        """Write the offset, and the digests of chunks that were completed. Expiry slides.
+
+        The last byte is left to `finish`: an upload whose offset is its length is complete.
+        """
         self.committed = time.monotonic()
-        if self.position == self.upload.offset:
-            return
-        changes: dict[str, object] = {"offset": self.position}
-        if len(self.hasher.chunks) != self.known_chunks:
-            changes["chunk_digests"] = bytes(self.hasher.chunks)
-            self.known_chunks = len(self.hasher.chunks)
-        self._swap(**changes)
-        if store.free_bytes() < 0:
-            raise self._no_room()
+        if self.checksum is not None:
+            self._swap(offset=self.upload.offset)
+        elif self.position != self.upload.offset and not self.whole:
+            assert self.hasher is not None  # noqa: S101  a byte was written
+            self._swap(offset=self.position, chunk_digests=bytes(self.hasher.chunks))
+            if store.free_bytes() < 0:
+                raise self._no_room()
 
     def _swap(self, **changes: object) -> None:
-        expires_at = db_now() + settings.UPLOAD_LIFETIME
-        swapped = Upload.objects.filter(
-            pk=self.upload.pk, state=UploadState.OPEN, offset=self.upload.offset
-        ).update(expires_at=expires_at, **changes)
+        """Compare-and-swap on the offset. The expiry is on the portal's own clock: it only says
+        that something came."""
+        expires_at = timezone.now() + settings.UPLOAD_LIFETIME
+        with light_atomic():
+            swapped = Upload.objects.filter(
+                pk=self.upload.pk, state=UploadState.OPEN, offset=self.upload.offset
+            ).update(expires_at=expires_at, **changes)
         if not swapped:
             self.upload.refresh_from_db()
+            _drop_if_dead(self.upload)
             check_open(self.upload)
             raise WrongOffset(self.upload.offset, "Another request wrote to this upload.")
         self.upload.expires_at = expires_at
         self.upload.offset = int(changes["offset"])  # type: ignore[call-overload]
 
+    def end(self) -> None:
+        """No more bytes come in this request. Raises ChecksumMismatch, DigestMismatch."""
+        if self.checksum is not None:
+            checksum, self.checksum = self.checksum, None
+            if not checksum.matches():
+                raise self._not_its_checksum(checksum)
+        if self.whole:
+            self.finish()
+        else:
+            self.commit()
+
+    def _not_its_checksum(self, checksum: Checksum) -> ChecksumMismatch:
+        start, stop = self.upload.offset, self.position
+        self.position = start
+        name, chunk = _name_of(self.upload), start // self.upload.chunk_size
+        return ChecksumMismatch(
+            f"{name}: the {checksum.algorithm} of bytes {start} to {stop} (chunk {chunk + 1}) is "
+            "not the one that was declared. None of them was kept; send them again.",
+            offset=start,
+            path=name,
+            chunk=chunk,
+        )
+
     def finish(self) -> None:
-        """At the last byte: onto stable storage, digest checked, the file has its blob."""
-        store.make_durable(self.fd, self.upload.key)
-        digest, chunks = self.hasher.finish()
+        """At the last byte: the digest is checked, the file has its blob."""
+        hasher = self.hasher or self._hasher()
+        self.hasher = hasher
+        known = len(hasher.chunks) // RAW
+        digest, chunks = hasher.finish()
+        self._compare_chunks(known)
         if self.upload.expected_digest not in ("", digest):
-            self._swap(offset=0, chunk_digests=b"")
-            raise DigestMismatch(
-                "The bytes that arrived are not those that were declared. Send the file again.",
-                offset=0,
-                digest=digest,
-            )
+            self._back_to(0)
+            raise self._mismatch(0 if chunk_count(self.upload.length) == 1 else None)
+        if for_a_lease(self.upload):
+            store.make_durable(self.fd, self.upload.key)
         complete(upload=self.upload, digest=digest, chunks=chunks)
 
 
-def receive(*, upload: Upload, offset: int, pieces: Iterable[bytes | memoryview]) -> Upload:
+def _name_of(upload: Upload) -> str:
+    return names.shown(upload.file.path) if upload.file else "This upload"
+
+
+def _check_size(size: int) -> None:
+    most = settings.LARGEST_UPLOAD_BYTES
+    if size > most:
+        raise TooLarge(f"{in_bytes(size)} are too many: at most {in_bytes(most)} make one file.")
+
+
+def receive(
+    *,
+    upload: Upload,
+    offset: int,
+    pieces: Iterable[bytes | memoryview],
+    announced: int | None = None,
+    length: int | None = None,
+    checksum: Checksum | None = None,
+) -> Upload:
     """Append the pieces of one request at `offset`; keeps what came when they end early.
 
-    Raises WrongOffset, Gone, NoRoom, TooMany, DigestMismatch or Busy; what arrived before is kept.
+    `announced` is how many bytes are to come, where that is known; `length` is the whole length,
+    for an upload that was begun without one. Raises WrongOffset, Gone, NoRoom, TooMany, TooLarge,
+    DigestMismatch, ChecksumMismatch or Busy; what arrived before is kept.
     """
     if upload.state == UploadState.COMPLETE:
-        if offset != upload.offset:
-            raise WrongOffset(upload.offset)
-        return upload
-    with writing(upload) as fd:
-        if offset != upload.offset:
-            raise WrongOffset(upload.offset)
+        return _nothing_to_add(upload, offset, announced)
+    with writing(upload) as fd, _closing(pieces):
         if upload.state == UploadState.COMPLETE:
-            return upload
-        writer = Writer(upload, fd)
+            return _nothing_to_add(upload, offset, announced)
+        if offset != upload.offset:
+            raise WrongOffset(upload.offset)
+        writer = Writer(upload, fd, checksum)
         if writer.position != offset:
             raise WrongOffset(writer.position)
+        if length is not None:
+            writer.settle_length(length)
+        writer.announce(announced)
         for piece in pieces:
             writer.take(piece)
-        if writer.left:
-            writer.commit()
-        else:
-            writer.finish()
+        writer.end()
+    return upload
+
+
+def _closing(pieces: Iterable[bytes | memoryview]) -> AbstractContextManager[object]:
+    """Pieces listen to the upload's bell: they end before its lock goes."""
+    return closing(pieces) if isinstance(pieces, Generator) else nullcontext()
+
+
+def _nothing_to_add(upload: Upload, offset: int, announced: int | None) -> Upload:
+    if offset != upload.offset:
+        raise WrongOffset(upload.offset)
+    if announced:
+        raise TooMany(f"All {upload.length} bytes of this upload are here.", offset=upload.offset)
     return upload
 
 
 def complete(*, upload: Upload, digest: str, chunks: bytes) -> None:
-    """open -> complete: the file stands on the team's blob of these bytes."""
-    with transaction.atomic():
+    """open -> complete: the file stands on the team's blob of these bytes.
+
+    A part of a concatenation stays under its key, and its room promised, until it is used.
+    """
+    durable = for_a_lease(upload)
+    with transaction.atomic() if durable else light_atomic():
         now = db_now()
         _close(upload, now)
+        if upload.concat == Concat.PARTIAL:
+            return
         blob, fresh = blobs.adopt(
             team_id=upload.team_id,
             digest=digest,
@@ -266,6 +469,8 @@ def complete(*, upload: Upload, digest: str, chunks: bytes) -> None:
             chunks=chunks,
         )
         if not fresh:
+            if durable and blob.verified_at is None:
+                store.sync([blob.key])
             DeadKey.objects.create(
                 key=upload.key,
                 size=upload.length,
@@ -273,21 +478,41 @@ def complete(*, upload: Upload, digest: str, chunks: bytes) -> None:
             )
         stored = upload.length if fresh else 0
         usage.settle(team_id=upload.team_id, promised=-upload.length, stored=stored)
-        File.objects.filter(upload=upload).update(
-            state=FileState.UPLOADED, digest=digest, blob=blob
+        if upload.file_id is None:
+            return
+        execute(
+            f"UPDATE {table(File)} SET state = %s, digest = %s, blob_id = %s, changed_at = %s"  # noqa: S608
+            " WHERE id = %s",
+            [FileState.UPLOADED.value, digest, blob.pk, when(now), upload.file_id],
         )
-    _arrived(upload, now)
+    if _may_be_the_last(upload.file_id):
+        arrived(dataset=Dataset.objects.get(files=upload.file_id), at=now, actor=upload.holder)
+
+
+def _may_be_the_last(file_id: int) -> bool:
+    """Whether a dataset waits for its files, or has a reason that their arrival ends."""
+    row = fetch(
+        f"SELECT d.sealed_at, d.reason FROM {table(Dataset)} d"  # noqa: S608
+        f" JOIN {table(File)} f ON f.dataset_id = d.id WHERE f.id = %s",
+        [file_id],
+    )
+    return row is not None and any(row)
 
 
 def _close(upload: Upload, now: datetime) -> None:
     expires_at = now + settings.UPLOAD_LIFETIME
-    swapped = Upload.objects.filter(
-        pk=upload.pk, state=UploadState.OPEN, offset=upload.offset
-    ).update(
-        state=UploadState.COMPLETE,
-        offset=upload.length,
-        chunk_digests=b"",
-        expires_at=expires_at,
+    offset = connection.ops.quote_name("offset")
+    swapped = execute(
+        f"UPDATE {table(Upload)} SET state = %s, {offset} = length, chunk_digests = %s,"  # noqa: S608
+        f" expires_at = %s WHERE id = %s AND state = %s AND {offset} = %s",
+        [
+            UploadState.COMPLETE.value,
+            b"",
+            when(expires_at),
+            upload.pk,
+            UploadState.OPEN.value,
+            upload.offset,
+        ],
     )
     if not swapped:
         upload.refresh_from_db()
@@ -300,15 +525,14 @@ def _close(upload: Upload, now: datetime) -> None:
     )
 
 
-def _arrived(upload: Upload, now: datetime) -> None:
+def arrived(*, dataset: Dataset, at: datetime, actor: str) -> None:
     """The last file of a sealed dataset starts its check; the pump does so too, if we do not."""
     from staging.tasks import wake_verify
 
-    if upload.file_id is None:
-        return
-    dataset = Dataset.objects.get(files=upload.file_id)
     if dataset.reason == DatasetReason.DISK_FULL:
         Dataset.objects.filter(pk=dataset.pk, state=DatasetState.TRANSFERRING).update(reason="")
+    if dataset.sealed_at is None:
+        return
     with transaction.atomic():
-        if begin_verifying(dataset=dataset, at=now, actor=upload.holder):
+        if begin_verifying(dataset=dataset, at=at, actor=actor):
             wake_verify(dataset)

@@ -16,8 +16,8 @@ from portal.base.moves import move
 from staging import blobs
 from staging.datasets import MOST_DAYS, ON_ITS_WAY_OUT, fail_dataset
 from staging.models import Dataset, DeadKey, File, Upload
-from staging.states import DatasetReason, DatasetState, FileState, UploadState
-from staging.uploads import end_upload, end_uploads
+from staging.states import Concat, DatasetReason, DatasetState, FileState, UploadState
+from staging.uploads import PARTS, end_upload, end_uploads
 
 BATCH = 500
 POLICY = "retention policy"
@@ -146,9 +146,10 @@ def expire_uploads(*, at: datetime) -> int:
 
     A dataset left with files that no upload brings any more fails with that reason.
     """
-    due = Upload.objects.filter(state=UploadState.OPEN, expires_at__lte=at).select_related(
-        "file__dataset"
-    )
+    part = Q(state=UploadState.COMPLETE, concat=Concat.PARTIAL)
+    due = Upload.objects.filter(
+        Q(state=UploadState.OPEN) | part, expires_at__lte=at
+    ).select_related("file__dataset")
     swept = 0
     datasets: dict[int, Dataset] = {}
     for upload in due.order_by("pk")[:BATCH]:
@@ -213,4 +214,5 @@ def _delete_all(datasets: list[Dataset], actor: str, reason: str) -> int:
 def forget_tombstones(*, at: datetime) -> int:
     """Remove rows of ended uploads whose time is over; their files stay. How many."""
     old = Upload.objects.exclude(state=UploadState.OPEN).filter(expires_at__lte=at)
+    old = old.exclude(state=UploadState.COMPLETE, concat__in=PARTS)
     return Upload.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]

@@ -1,5 +1,6 @@
 """The verbs of staging, as the other apps call them. Each lives in the module named here."""
 
+from staging.creation import create_upload
 from staging.datasets import (
     create_dataset,
     discard_files,
@@ -9,7 +10,7 @@ from staging.datasets import (
     unhold,
 )
 from staging.digests import manifest_digest
-from staging.files import Entry, FilePlan, create_upload, declare_files
+from staging.files import Entry, FilePlan, declare_files
 from staging.reading import open_file, store_bytes, zip_of
 from staging.receive import receive
 from staging.retention import delete_dataset, expire_uploads, purge_dataset, set_expiry

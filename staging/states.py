@@ -53,6 +53,14 @@ class UploadState(models.TextChoices):
     TERMINATED = "terminated"  # ended by its owner or by its dataset's deletion
 
 
+class Concat(models.TextChoices):
+    """What an upload is in a concatenation; most are none."""
+
+    PARTIAL = "partial"  # a part of a file; belongs to no dataset by itself
+    TAKEN = "taken"  # a part that a final upload is being made of
+    FINAL = "final"  # made of parts
+
+
 S = DatasetState
 DATASET_MOVES: MoveTable = {
     S.DECLARED: frozenset({S.TRANSFERRING, S.FAILED, S.EXPIRING}),
@@ -68,7 +76,7 @@ DATASET_MOVES: MoveTable = {
 U = UploadState
 UPLOAD_MOVES: MoveTable = {
     U.OPEN: frozenset({U.COMPLETE, U.EXPIRED, U.TERMINATED}),
-    U.COMPLETE: frozenset(),
+    U.COMPLETE: frozenset({U.EXPIRED, U.TERMINATED}),  # parts, once used or given up
     U.EXPIRED: frozenset(),
     U.TERMINATED: frozenset(),
 }

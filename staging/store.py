@@ -3,6 +3,7 @@
 A key is "ab/<38 hex digits>"; it is never reused, so whoever deletes one can hit no other bytes.
 """
 
+import ctypes
 import os
 import secrets
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from staging.errors import StoreAway
 
 log = structlog.get_logger(__name__)
 READ_PIECE = 2**20
+SYNC_ONE_BY_ONE = 8  # keys; more are written out together
 MODE = 0o600
 
 
@@ -29,6 +31,11 @@ def path_of(key: str) -> Path:
     return settings.STORE_ROOT / key
 
 
+def _place_of(key: str) -> str:
+    """As `path_of`, for what is done with every small file."""
+    return f"{settings.STORE_ROOT}/{key}"
+
+
 def ensure_root() -> Path:
     settings.STORE_ROOT.mkdir(mode=0o700, parents=True, exist_ok=True)
     return settings.STORE_ROOT
@@ -36,7 +43,10 @@ def ensure_root() -> Path:
 
 def free_bytes() -> int:
     """Bytes that may still be written: what is free less the floor kept for the database."""
-    stat = os.statvfs(ensure_root())
+    try:
+        stat = os.statvfs(settings.STORE_ROOT)
+    except FileNotFoundError:
+        stat = os.statvfs(ensure_root())
     return stat.f_bavail * stat.f_frsize - settings.DISK_FLOOR_BYTES
 
 
@@ -44,15 +54,15 @@ def open_to_write(key: str) -> int:
     """A file descriptor to read and write a key; the file is made when it is not there.
 
     Raises StoreAway."""
-    path = path_of(key)
+    place = _place_of(key)
     with _or_away():
         try:
-            return _open(path)
+            return _open(place)
         except FileNotFoundError:
             ensure_root()
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path_of(key).parent.mkdir(mode=0o700, exist_ok=True)
             _sync_folder(settings.STORE_ROOT)
-            return _open(path)
+            return _open(place)
 
 
 @contextmanager
@@ -64,8 +74,20 @@ def _or_away() -> Iterator[None]:
         raise StoreAway("The store cannot be written just now. Try again in a moment.") from error
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+def write_new(key: str, content: bytes | memoryview) -> None:
+    """A key with this content. Raises OSError when the disk is full, and leaves nothing then."""
+    fd = open_to_write(key)
+    try:
+        write_all(fd, content, 0)
+    except OSError:
+        delete(key)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _open(place: str) -> int:
+    return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
 
 
 def write_all(fd: int, piece: bytes | memoryview, offset: int) -> None:
@@ -81,6 +103,39 @@ def make_durable(fd: int, key: str) -> None:
     with _or_away():
         os.fsync(fd)
         _sync_folder(path_of(key).parent)
+
+
+def sync(keys: list[str]) -> None:
+    """Bytes and names of all keys are on stable storage when this returns.
+
+    Many are written out with one call for the whole file system, where the system has it. A key
+    whose bytes are gone is passed over.
+    """
+    if len(keys) > SYNC_ONE_BY_ONE and _sync_file_system():
+        return
+    for key in keys:
+        try:
+            fd = os.open(path_of(key), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            make_durable(fd, key)
+        finally:
+            os.close(fd)
+
+
+def _sync_file_system() -> bool:
+    """syncfs(2), which reports a failed write since Linux 5.8. False where there is none."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is None:
+        return False
+    fd = os.open(ensure_root(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if call(fd):
+            raise OSError(ctypes.get_errno(), "the store could not be written out")
+    finally:
+        os.close(fd)
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,9 +7,9 @@ from celery import shared_task
 
 from portal.base.clock import db_now
 from portal.base.wake import wake
-from staging import blobs, retention, verification
-from staging.models import Dataset, DeadKey
-from staging.states import DatasetState
+from staging import blobs, concat, retention, verification
+from staging.models import Dataset, DeadKey, Upload
+from staging.states import Concat, DatasetState, UploadState
 
 PUMP_SECONDS = 20
 BATCH = 500
@@ -18,6 +18,10 @@ log = structlog.get_logger(__name__)
 
 def wake_verify(dataset: Dataset) -> None:
     wake(verify, dataset.pk)
+
+
+def wake_assemble(final: Upload) -> None:
+    wake(assemble, final.pk)
 
 
 def wake_purge(dataset: Dataset) -> None:
@@ -39,6 +43,22 @@ def verify(dataset_id: int | None = None) -> None:
             verification.release_claim(dataset)
         if dataset.state == DatasetState.VERIFYING:
             wake_verify(dataset)
+        if time.monotonic() > until:
+            return
+
+
+@shared_task(name="staging.tasks.assemble")
+def assemble(upload_id: int | None = None) -> None:
+    """Put files together from their parts: this one, or all that wait, for at most 20 s."""
+    until = time.monotonic() + PUMP_SECONDS
+    parts_left = Upload.objects.filter(concat=Concat.TAKEN).exists()
+    rows = Upload.objects.filter(concat=Concat.FINAL, state=UploadState.OPEN)
+    if upload_id is None and not parts_left:
+        return
+    for final in rows.filter(pk=upload_id) if upload_id else rows.order_by("pk")[:BATCH]:
+        concat.assemble(final=final, until=until)
+        if final.state == UploadState.OPEN:
+            wake_assemble(final)
         if time.monotonic() > until:
             return
 

@@ -1,13 +1,10 @@
-"""tus 1.0.0 (https://tus.io/protocols/resumable-upload): core, creation, termination.
+"""tus 1.0.0 (https://tus.io/protocols/resumable-upload): the core and every extension of it.
 
 The address of an upload is a capability: an unguessable code and a signed token. It needs no
 session, so a long upload outlives the login; the right behind it is checked on every request.
 """
 
-import base64
-import binascii
 from collections.abc import Callable
-from contextlib import closing
 from functools import wraps
 
 from django.conf import settings
@@ -15,22 +12,35 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.utils.http import http_date
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
-from portal.base.errors import DomainError, NotFound, TooLarge
-from portal.teams.access import actor_of
+from portal.base.errors import DomainError, Forbidden, NotFound
+from portal.teams.access import actor_of, current_membership
 from staging import body
 from staging.access import my_input
-from staging.errors import SignInNeeded, TooMany
-from staging.files import Entry, create_upload
-from staging.models import Upload
+from staging.checksums import ALGORITHMS, read_checksum
+from staging.concat import concat_header, create_final, create_part, parts_named
+from staging.creation import create_upload
+from staging.errors import ChecksumMismatch, DigestMismatch, SignInNeeded
+from staging.files import Entry
+from staging.keys import read_key
+from staging.models import Dataset, Upload
 from staging.receive import check_open, receive, settle_offset
-from staging.states import UploadState
+from staging.states import Concat, UploadState
+from staging.tusheaders import (
+    Length,
+    content_length,
+    length_to_create,
+    length_to_settle,
+    number,
+    read_metadata,
+)
 from staging.uploads import find_upload, terminate_upload
 
 VERSION = "1.0.0"
-EXTENSIONS = "creation,termination"
+EXTENSIONS = (
+    "creation,creation-with-upload,creation-defer-length,expiration,checksum,termination,"
+    "concatenation"
+)
 PATCH_TYPE = "application/offset+octet-stream"
-LONGEST_METADATA = 8192
-LONGEST_NUMBER = 18  # digits: every value fits the database's 64 bits
 METHODS = "OPTIONS, POST, HEAD, PATCH, DELETE"
 
 type View = Callable[..., HttpResponseBase]
@@ -63,16 +73,18 @@ def speaks_tus(view: View) -> View:
     @csrf_exempt
     @wraps(view)
     def wrapped(request: HttpRequest, *args: str, **kwargs: str) -> HttpResponseBase:
-        method = request.headers.get("X-HTTP-Method-Override", request.method or "").upper()
+        sent = request.method
+        request.method = request.headers.get("X-HTTP-Method-Override", sent or "").upper()
         try:
-            response = _answer(view, request, method, *args, **kwargs)
+            response = _answer(view, request, *args, **kwargs)
         except DomainError as error:
             response = _refusal(error)
         if response.status_code == 403 and not isinstance(response, JsonResponse):
             response = JsonResponse(
                 {"error": "csrf", "message": "The CSRF token is missing or wrong."}, status=403
             )
-        if request.method == "HEAD" and isinstance(response, HttpResponse):
+        request.method = sent
+        if sent == "HEAD" and isinstance(response, HttpResponse):
             response.content = b""
         response["Tus-Resumable"] = VERSION
         response.setdefault("Cache-Control", "no-store")
@@ -81,14 +93,12 @@ def speaks_tus(view: View) -> View:
     return wrapped
 
 
-def _answer(
-    view: View, request: HttpRequest, method: str, *args: str, **kwargs: str
-) -> HttpResponseBase:
-    if method == "OPTIONS":
+def _answer(view: View, request: HttpRequest, *args: str, **kwargs: str) -> HttpResponseBase:
+    if request.method == "OPTIONS":
         return _options()
     if request.headers.get("Tus-Resumable") != VERSION:
         raise WrongVersion(f"This server speaks tus {VERSION}; send Tus-Resumable: {VERSION}.")
-    return view(request, *args, method=method, **kwargs)
+    return view(request, *args, **kwargs)
 
 
 def _refusal(error: DomainError) -> HttpResponse:
@@ -99,6 +109,8 @@ def _refusal(error: DomainError) -> HttpResponse:
         response["Tus-Version"] = VERSION
     if isinstance(error, WrongMethod):
         response["Allow"] = METHODS
+    if "upload" in error.data:
+        response["Location"] = str(error.data["upload"])
     if error.status == 503:
         response["Retry-After"] = "1"
     return response
@@ -108,26 +120,99 @@ def _options() -> HttpResponse:
     response = HttpResponse(status=204)
     response["Tus-Version"] = VERSION
     response["Tus-Extension"] = EXTENSIONS
+    response["Tus-Checksum-Algorithm"] = ",".join(ALGORITHMS)
     response["Tus-Max-Size"] = str(settings.LARGEST_UPLOAD_BYTES)
     return response
 
 
 @speaks_tus
-@csrf_protect
-def tus_create(request: HttpRequest, *, method: str) -> HttpResponseBase:
-    """POST /tus/: a file of a dataset, named by the metadata `dataset` and `filename`."""
-    if method != "POST":
+def tus_create(request: HttpRequest) -> HttpResponseBase:
+    """POST /tus/: a file of a dataset, named by the metadata `dataset` and `filename`.
+
+    By a session and its CSRF token, or by an upload key, which names the dataset.
+    """
+    if request.method != "POST":
         raise WrongMethod("Uploads are created with POST.")
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return _create_by_session(request)
+    found = read_key(key.strip())
+    if found is None:
+        raise SignInNeeded(
+            "This upload key is wrong or over. Make a new one on the dataset's page."
+        )
+    dataset, actor = found
+    if read_metadata(_metadata(request)).get("dataset", dataset.code) != dataset.code:
+        raise NotFound("This upload key is for another dataset.")
+    return _create(request, actor, dataset)
+
+
+@csrf_protect
+def _create_by_session(request: HttpRequest) -> HttpResponse:
     if not request.user.is_authenticated:
-        raise SignInNeeded("Sign in to create an upload.")
-    length = _length_to_create(request)
-    raw = request.headers.get("Upload-Metadata", "")
+        raise SignInNeeded("Sign in, or send an upload key, to create an upload.")
+    return _create(request, actor_of(request), None)
+
+
+def _create(request: HttpRequest, actor: str, dataset: Dataset | None) -> HttpResponse:
+    raw = _metadata(request)
     metadata = read_metadata(raw)
-    dataset = my_input(request, metadata.get("dataset", ""))
-    entry = Entry(path=metadata.get("relativePath") or metadata.get("filename", ""), size=length)
-    upload, address = create_upload(
-        dataset=dataset, entry=entry, actor=actor_of(request), metadata=raw
-    )
+    concat = request.headers.get("Upload-Concat", "")
+    final = concat.startswith("final;")
+    if concat not in ("", "partial") and not final:
+        raise DomainError("Upload-Concat is partial, or final; and the addresses of the parts.")
+    if final and "Upload-Length" in request.headers:
+        raise DomainError("A final upload is as long as its parts: send no Upload-Length.")
+    length = Length(0, deferred=False) if final else length_to_create(request)
+    if concat == "partial":
+        team_id = dataset.team_id if dataset else _team_of(request, metadata)
+        upload, address = create_part(
+            team_id=team_id,
+            length=length.size,
+            deferred=length.deferred,
+            holder=actor,
+            metadata=raw,
+        )
+        return _take_first_bytes(request, upload, address)
+    dataset = dataset or my_input(request, metadata.get("dataset", ""))
+    path = metadata.get("relativePath") or metadata.get("filename", "")
+    entry = Entry(path=path, size=length.size, deferred=length.deferred)
+    if final:
+        parts = parts_named(concat[6:], team_id=dataset.team_id, holder=actor)
+        upload, address = create_final(
+            dataset=dataset, entry=entry, parts=parts, actor=actor, metadata=raw
+        )
+        return _created(upload, address)
+    upload, address = create_upload(dataset=dataset, entry=entry, actor=actor, metadata=raw)
+    return _take_first_bytes(request, upload, address)
+
+
+def _metadata(request: HttpRequest) -> str:
+    return request.headers.get("Upload-Metadata", "")
+
+
+def _team_of(request: HttpRequest, metadata: dict[str, str]) -> int:
+    """A part names a dataset only if the client says so; else it is of the person's team."""
+    if "dataset" in metadata:
+        return my_input(request, metadata["dataset"]).team_id
+    membership = current_membership(request)
+    if membership is None:
+        raise Forbidden("You are not a member of any team.")
+    return membership.team_id
+
+
+def _take_first_bytes(request: HttpRequest, upload: Upload, address: str) -> HttpResponse:
+    """creation-with-upload: the body of the POST, if it has one, are the first bytes."""
+    if request.content_type == PATCH_TYPE and upload.state == UploadState.OPEN:
+        try:
+            _receive(request, upload, upload.offset)
+        except (ChecksumMismatch, DigestMismatch) as error:
+            error.data["upload"] = address
+            raise
+    return _created(upload, address)
+
+
+def _created(upload: Upload, address: str) -> HttpResponse:
     response = HttpResponse(status=201)
     response["Location"] = address
     response["Upload-Offset"] = str(upload.offset)
@@ -135,29 +220,36 @@ def tus_create(request: HttpRequest, *, method: str) -> HttpResponseBase:
 
 
 @speaks_tus
-def tus_upload(request: HttpRequest, code: str, token: str, *, method: str) -> HttpResponseBase:
+def tus_upload(request: HttpRequest, code: str, token: str) -> HttpResponseBase:
     """HEAD, PATCH and DELETE of one upload."""
     verbs = {"HEAD": _head, "PATCH": _patch, "DELETE": _delete}
-    if method not in verbs:
+    if request.method not in verbs:
         raise WrongMethod("An upload answers HEAD, PATCH and DELETE.")
-    return verbs[method](request, find_upload(code, token))
+    return verbs[request.method](request, find_upload(code, token))
 
 
 @speaks_tus
-def tus_nothing(request: HttpRequest, *, method: str, rest: str = "") -> HttpResponseBase:
+def tus_nothing(request: HttpRequest, *, rest: str = "") -> HttpResponseBase:
     """Whatever else is asked for below /tus/."""
     raise NotFound("There is no such upload.")
 
 
 def _head(request: HttpRequest, upload: Upload) -> HttpResponse:
     check_open(upload)
-    settle_offset(upload)
-    check_open(upload)
+    if upload.concat != Concat.FINAL:
+        settle_offset(upload)
+        check_open(upload)
     response = HttpResponse(status=200)
-    response["Upload-Offset"] = str(upload.offset)
-    response["Upload-Length"] = str(upload.length)
+    if upload.concat != Concat.FINAL or upload.state == UploadState.COMPLETE:
+        response["Upload-Offset"] = str(upload.offset)
+    if upload.deferred:
+        response["Upload-Defer-Length"] = "1"
+    else:
+        response["Upload-Length"] = str(upload.length)
     if upload.metadata:
         response["Upload-Metadata"] = upload.metadata
+    if concat := concat_header(upload):
+        response["Upload-Concat"] = concat
     return _with_expiry(response, upload)
 
 
@@ -165,18 +257,28 @@ def _patch(request: HttpRequest, upload: Upload) -> HttpResponse:
     check_open(upload)
     if request.content_type != PATCH_TYPE:
         raise WrongType(f"PATCH needs Content-Type: {PATCH_TYPE}.")
-    offset = _number(request, "Upload-Offset")
-    length = _content_length(request)
-    if offset == upload.offset and length is not None and length > upload.length - offset:
-        raise TooMany("More bytes were announced than the upload has room for.", offset=offset)
-    with closing(body.pieces(request.environ, length)) as pieces:  # type: ignore[attr-defined]
-        try:
-            receive(upload=upload, offset=offset, pieces=pieces)
-        except body.BadFraming as error:
-            raise DomainError(str(error), offset=_kept(upload)) from error
+    if upload.concat == Concat.FINAL:
+        raise Forbidden("This file is made of parts; no bytes are added to it.")
+    _receive(request, upload, number(request, "Upload-Offset"))
     response = HttpResponse(status=204)
     response["Upload-Offset"] = str(upload.offset)
     return _with_expiry(response, upload)
+
+
+def _receive(request: HttpRequest, upload: Upload, offset: int) -> None:
+    announced = content_length(request)
+    environ = request.environ  # type: ignore[attr-defined]
+    try:
+        receive(
+            upload=upload,
+            offset=offset,
+            pieces=body.pieces(environ, announced, upload.key),
+            announced=announced,
+            length=length_to_settle(request) if request.method == "PATCH" else None,
+            checksum=read_checksum(request.headers.get("Upload-Checksum")),
+        )
+    except body.BadFraming as error:
+        raise DomainError(str(error), offset=_kept(upload)) from error
 
 
 def _kept(upload: Upload) -> int:
@@ -191,58 +293,6 @@ def _delete(request: HttpRequest, upload: Upload) -> HttpResponse:
 
 
 def _with_expiry(response: HttpResponse, upload: Upload) -> HttpResponse:
-    if upload.state == UploadState.OPEN:
+    if upload.state == UploadState.OPEN or upload.concat == Concat.PARTIAL:
         response["Upload-Expires"] = http_date(upload.expires_at.timestamp())
     return response
-
-
-def _number(request: HttpRequest, header: str) -> int:
-    """A header of ASCII digits. Raises DomainError (400) when it is missing or anything else."""
-    raw = request.headers.get(header, "")
-    if not raw.isascii() or not raw.isdigit():
-        raise DomainError(f"{header} must be a whole number of bytes.")
-    if len(raw.lstrip("0")) > LONGEST_NUMBER:
-        raise TooLarge(f"{header} is larger than any file accepted here.")
-    return int(raw)
-
-
-def _content_length(request: HttpRequest) -> int | None:
-    """Bytes announced; None for a chunked body, whose end is in its framing."""
-    if body.is_chunked(request.META):
-        return None
-    return _number(request, "Content-Length") if request.META.get("CONTENT_LENGTH") else 0
-
-
-def _length_to_create(request: HttpRequest) -> int:
-    deferred = request.headers.get("Upload-Defer-Length")
-    if deferred is not None:
-        if "Upload-Length" in request.headers or deferred != "1":
-            raise DomainError("Send either Upload-Length or Upload-Defer-Length: 1.")
-        raise DomainError("The length must be known here: send Upload-Length.")
-    length = _number(request, "Upload-Length")
-    if length > settings.LARGEST_UPLOAD_BYTES:
-        raise TooLarge(f"At most {settings.LARGEST_UPLOAD_BYTES} bytes are accepted for one file.")
-    return length
-
-
-def read_metadata(raw: str) -> dict[str, str]:
-    """Upload-Metadata: unique keys, each with a base64 value or none, joined by commas.
-
-    Raises DomainError (400) for anything else, and for more than 8 KiB.
-    """
-    if len(raw) > LONGEST_METADATA:
-        raise DomainError(f"Upload-Metadata may have at most {LONGEST_METADATA} bytes.")
-    found: dict[str, str] = {}
-    for pair in raw.split(",") if raw else []:
-        key, _, value = pair.strip(" ").partition(" ")
-        if not key or not key.isascii() or not key.isprintable() or key in found:
-            raise DomainError("Upload-Metadata needs unique keys of printable ASCII.")
-        found[key] = _decode(key, value)
-    return found
-
-
-def _decode(key: str, value: str) -> str:
-    try:
-        return base64.b64decode(value, validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise DomainError(f"The metadata {key!r} is not base64 of UTF-8 text.") from None

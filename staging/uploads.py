@@ -7,19 +7,22 @@ from urllib.parse import unquote
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from portal.base.clock import db_now
 from portal.base.codes import new_code
 from portal.base.crypto import hash_token
 from portal.base.errors import Conflict, NotFound
+from portal.base.rows import find
 from portal.teams.access import is_member
 from staging import store, usage
 from staging.digests import chunk_size_of
 from staging.models import Dataset, DeadKey, File, Upload
-from staging.states import UploadState
+from staging.states import Concat, UploadState
 
 CODE_LENGTH = 32
+PARTS = (Concat.PARTIAL, Concat.TAKEN)
 
 _holders: dict[str, Callable[[str], bool]] = {}
 
@@ -35,6 +38,12 @@ def may_send(upload: Upload) -> bool:
     if colon and kind in _holders:
         return _holders[kind](code)
     return is_member(upload.holder, upload.team_id)
+
+
+def for_a_lease(upload: Upload) -> bool:
+    """Whether a part of the portal, not a person, stands behind it: its bytes are accepted as
+    they are, without the check of a dataset."""
+    return ":" in upload.holder
 
 
 def token_of(code: str, holder: str) -> str:
@@ -55,6 +64,9 @@ def new_upload(
     holder: str,
     at: datetime,
     digest: str = "",
+    chunks: bytes = b"",
+    metadata: str = "",
+    deferred: bool = False,
 ) -> Upload:
     """An open upload, not yet saved: many are created with one statement."""
     code = new_code(CODE_LENGTH)
@@ -66,6 +78,9 @@ def new_upload(
         length=length,
         chunk_size=chunk_size_of(length),
         expected_digest=digest,
+        expected_chunks=chunks,
+        deferred=deferred,
+        metadata=metadata,
         key=store.new_key(),
         holder=holder,
         created_at=at,
@@ -89,7 +104,7 @@ def renew_right(upload: Upload, holder: str) -> None:
 
 def find_upload(code: str, token: str) -> Upload:
     """The upload of an address. Raises NotFound for a wrong address or a right that has ended."""
-    upload = Upload.objects.filter(code=unquote(code)).defer("chunk_digests").first()
+    upload = find(Upload, "code = %s", [unquote(code)])
     if upload is None or not hmac.compare_digest(upload.token_hash, hash_token(token)):
         raise NotFound("There is no such upload.")
     if not may_send(upload):
@@ -100,17 +115,21 @@ def find_upload(code: str, token: str) -> Upload:
 def end_upload(*, upload: Upload, to: UploadState, at: datetime) -> bool:
     """open -> expired or terminated: the room is given back, the bytes die. False: it had ended.
 
-    Call it inside a transaction. The one who writes notices at the next piece.
+    So end the parts of a concatenation, complete or not; with a final upload end those it was
+    being made of. Call it inside a transaction. The one who writes notices at the next piece.
     """
-    swapped = Upload.objects.filter(pk=upload.pk, state=UploadState.OPEN).update(
-        state=to, expires_at=at + settings.UPLOAD_LIFETIME, chunk_digests=b""
-    )
+    part = Q(state=UploadState.COMPLETE, concat__in=PARTS)
+    rows = Upload.objects.filter(Q(state=UploadState.OPEN) | part, pk=upload.pk)
+    swapped = rows.update(state=to, expires_at=at + settings.UPLOAD_LIFETIME, chunk_digests=b"")
     if not swapped:
         return False
+    upload.refresh_from_db(fields=["length", "offset"])  # it may have grown since it was read
     usage.settle(team_id=upload.team_id, promised=-upload.length, stored=0)
     dataset = Dataset.objects.filter(files__upload=upload).first()
     DeadKey.objects.create(key=upload.key, size=upload.offset, dataset=dataset)
     upload.state = to
+    for part_row in Upload.objects.filter(code__in=upload.parts, concat=Concat.TAKEN):
+        end_upload(upload=part_row, to=UploadState.TERMINATED, at=at)
     return True
 
 
@@ -129,6 +148,8 @@ def terminate_upload(*, upload: Upload, actor: str) -> None:
     """
     with transaction.atomic():
         now = db_now()
+        if upload.concat == Concat.TAKEN:
+            raise Conflict("A file is being made of this part.")
         if not end_upload(upload=upload, to=UploadState.TERMINATED, at=now):
             upload.refresh_from_db(fields=["state"])
             if upload.state == UploadState.COMPLETE:

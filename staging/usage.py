@@ -3,14 +3,15 @@
 Every check is an update of the row that it guards, in the transaction of what it allows.
 """
 
-from django.db.models import F, Sum
+from django.db import connection
+from django.db.models import F
 
 from portal.base.errors import NoRoom
+from portal.base.rows import execute, fetch, table
 from portal.base.words import in_bytes
 from portal.teams.models import Team
 from staging import store
 from staging.models import StoreRoom, TeamUsage, Upload
-from staging.states import UploadState
 
 
 def promise(*, team_id: int, amount: int) -> None:
@@ -30,6 +31,21 @@ def promise(*, team_id: int, amount: int) -> None:
     _check_disk(amount)
 
 
+def promise_simply(team_id: int, amount: int) -> bool:
+    """As `promise`, in few statements; False, with nothing to keep, where it does not fit."""
+    fits = execute(
+        f"UPDATE {table(TeamUsage)} SET promised_bytes = promised_bytes + %s"  # noqa: S608
+        f" WHERE team_id = %s AND COALESCE((SELECT quota_bytes FROM {table(Team)} WHERE id = %s)"
+        " >= stored_bytes + promised_bytes + %s, %s)",
+        [amount, team_id, team_id, amount, True],
+    )
+    one_by_one = fits and execute(
+        f"UPDATE {table(StoreRoom)} SET promises = promises + 1 WHERE id = 1",  # noqa: S608
+        [],
+    )
+    return bool(one_by_one) and store.free_bytes() >= _waiting()
+
+
 def _over_quota(team_id: int, quota: int, amount: int) -> NoRoom:
     usage = TeamUsage.objects.get(team_id=team_id)
     left = max(0, quota - usage.stored_bytes - usage.promised_bytes)
@@ -47,15 +63,9 @@ def _check_disk(amount: int) -> None:
     The update comes first: it makes promises happen one by one on PostgreSQL too, so two of them
     cannot both be counted against the same free bytes.
     """
-    StoreRoom.objects.get_or_create(pk=1)
-    StoreRoom.objects.filter(pk=1).update(promises=F("promises") + 1)
-    waiting = (
-        Upload.objects.filter(state=UploadState.OPEN).aggregate(n=Sum(F("length") - F("offset")))[
-            "n"
-        ]
-        or 0
-    )
-    left = max(0, store.free_bytes() - waiting)
+    if not StoreRoom.objects.filter(pk=1).update(promises=F("promises") + 1):
+        StoreRoom.objects.get_or_create(pk=1, defaults={"promises": 1})
+    left = max(0, store.free_bytes() - _waiting() + amount)
     if amount > left:
         raise NoRoom(
             f"This needs {in_bytes(amount)}; the store has room for {in_bytes(left)} more, "
@@ -65,9 +75,37 @@ def _check_disk(amount: int) -> None:
         )
 
 
+def _waiting() -> int:
+    """Bytes promised that have not arrived; those promised by this transaction are among them.
+
+    The sums are over teams and over the few uploads that have begun, not over all that wait.
+    """
+    uploads, column = table(Upload), connection.ops.quote_name("offset")
+    row = fetch(
+        f"SELECT (SELECT SUM(promised_bytes) FROM {table(TeamUsage)}),"  # noqa: S608
+        f" (SELECT SUM({column}) FROM {uploads} WHERE state = 'open' AND {column} > 0),"
+        f" (SELECT SUM(length) FROM {uploads} WHERE concat IN ('partial', 'taken')"
+        "   AND state = 'complete')",
+        [],
+    )
+    promised, begun, parts = (int(n or 0) for n in row or (0, 0, 0))
+    return promised - begun - parts
+
+
+def change_promise(*, team_id: int, amount: int) -> None:
+    """As `promise`; a negative amount gives room back."""
+    if amount > 0:
+        promise(team_id=team_id, amount=amount)
+    else:
+        settle(team_id=team_id, promised=amount, stored=0)
+
+
 def settle(*, team_id: int, promised: int, stored: int) -> None:
     """Turn a promise into stored bytes; negative numbers give room back."""
-    TeamUsage.objects.get_or_create(team_id=team_id)
-    TeamUsage.objects.filter(team_id=team_id).update(
-        promised_bytes=F("promised_bytes") + promised, stored_bytes=F("stored_bytes") + stored
+    sql = (
+        f"UPDATE {table(TeamUsage)} SET promised_bytes = promised_bytes + %s,"  # noqa: S608
+        " stored_bytes = stored_bytes + %s WHERE team_id = %s"
     )
+    if not execute(sql, [promised, stored, team_id]):
+        TeamUsage.objects.get_or_create(team_id=team_id)
+        execute(sql, [promised, stored, team_id])

@@ -1,4 +1,4 @@
-"""Verified means: read back from the store, chunk by chunk, and found to be what arrived.
+"""Verified means: read back from the store, chunk by chunk, found to be what arrived, and on disk.
 
 verifying -> staged gives the files their positions and the dataset its manifest digest, counts
 and date of deletion. Work is cut into pieces by a deadline; progress is on the blobs' rows.
@@ -70,8 +70,9 @@ def _unverified(dataset: Dataset) -> Generator[Blob]:
         try:
             yield from batch
         finally:  # also when the one who checks stops early
-            done = [blob.pk for blob in batch if blob.verified_at]
-            Blob.objects.filter(pk__in=done).update(verified_at=db_now())
+            done = [blob for blob in batch if blob.verified_at]
+            store.sync([blob.key for blob in done if blob.size])
+            Blob.objects.filter(pk__in=[b.pk for b in done]).update(verified_at=db_now())
         last = batch[-1].pk
 
 

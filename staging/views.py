@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -11,11 +12,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from portal.base.errors import DomainError
-from portal.base.words import in_bytes
+from portal.base.words import in_bytes, in_words
 from portal.teams.access import actor_of, require_team
 from staging import listing, services
 from staging.access import my_dataset, my_input
 from staging.forms import KeepForm, NewDatasetForm
+from staging.keys import upload_key
 from staging.models import Dataset
 from staging.states import DatasetKind, DatasetReason, DatasetState
 
@@ -125,6 +127,22 @@ def dataset_upload(request: HttpRequest, code: str) -> HttpResponse:
 def _path_of(request: HttpRequest, name: str) -> str:
     folder = request.POST.get("folder", "").strip().strip("/")
     return f"{folder}/{name}" if folder else name
+
+
+@login_required
+@require_POST
+def dataset_key(request: HttpRequest, code: str) -> HttpResponse:
+    """Show an upload key once, with the command that uses it."""
+    row = my_dataset(request, code)
+    context = {
+        "dataset": row,
+        "key": upload_key(row, actor_of(request)),
+        "address": f"{settings.PUBLIC_URL}{reverse('tus_create')}",
+        "lifetime": in_words(settings.UPLOAD_LIFETIME),
+    }
+    response = render(request, "staging/key.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @login_required

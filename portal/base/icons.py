@@ -85,6 +85,8 @@ STATES = {
     "stale": Look("warn", "source changed", "warn"),
     "expected": Look("dashed", "not uploaded", "quiet"),
     "uploaded": Look("solid", "uploaded", "move"),
+    "checked": Look("ready", "verified", "move"),
+    "in_store": Look("tick", "staged", "good"),
     "open": Look("up", "uploading", "move"),
     "complete": Look("solid", "uploaded", "move"),
     "expired": Look("hourglass", "expired", "warn"),

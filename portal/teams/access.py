@@ -4,7 +4,8 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from portal.base.errors import Forbidden, NotFound
-from portal.teams.models import Invitation, Membership, Team
+from portal.base.rows import fetch, table
+from portal.teams.models import Invitation, Membership, Team, User
 
 SESSION_KEY = "team"
 
@@ -45,9 +46,9 @@ def require_admin(request: HttpRequest) -> Team:
 
 def of_my_teams[M: Model](request: HttpRequest, queryset: QuerySet[M], code: str) -> M:
     """The row with this public code if it belongs to any team of the person, else 404."""
-    teams = [m.team_id for m in memberships(request.user)]
+    mine = memberships(request.user).order_by().values("team_id")
     # No code has a NUL, and PostgreSQL refuses to look for one.
-    row = None if "\0" in code else queryset.filter(code=code, team_id__in=teams).first()
+    row = None if "\0" in code else queryset.filter(code=code, team_id__in=mine).first()
     if row is None:
         raise NotFound("There is nothing here, or it belongs to another team.")
     return row
@@ -69,6 +70,8 @@ def invitation_of_team(team: Team, pk: int) -> Invitation:
 
 def is_member(email: str, team_id: int) -> bool:
     """Whether this address still belongs to an active member: capabilities end with it."""
-    return Membership.objects.filter(
-        team_id=team_id, user__email=email, user__is_active=True
-    ).exists()
+    sql = (
+        f"SELECT 1 FROM {table(Membership)} m JOIN {table(User)} u ON u.id = m.user_id"  # noqa: S608
+        " WHERE m.team_id = %s AND u.email = %s AND u.is_active"
+    )
+    return fetch(sql, [team_id, email]) is not None

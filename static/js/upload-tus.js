@@ -1,116 +1,121 @@
-// One file to its tus address: pieces, back-off, resume by asking for the offset.
-export const PIECE = 16 * 2 ** 20;
-const FIRST_WAIT = 500;
-const LONGEST_WAIT = 30000;
-const MOST_FAILURES = 12;
+// One file to its tus address (https://tus.io/protocols/resumable-upload): pieces with checksums,
+// the next piece read and hashed while one is on its way, resumed by asking for the offset.
+import { base64, canHash, sha256 } from "./upload-digest.js";
+import { Backoff, Cut, Refused, request } from "./upload-http.js";
+import { Pacer } from "./upload-pacer.js";
 
-// The page must act: `kind` says how (again, room, stop).
-export class Refused extends Error {
-  constructor(kind, message) {
-    super(message);
-    this.kind = kind;
-  }
+const MIB = 2 ** 20;
+const MOST_DAMAGED = 5; // times that one piece may arrive damaged, or the portal may fail at it
+const VERSION = { "Tus-Resumable": "1.0.0" };
+
+const pacer = new Pacer(MIB, 32 * MIB, 4 * MIB);
+let checks; // whether the portal verifies checksums, asked once
+
+async function hasChecksum(url) {
+  const answer = await request("OPTIONS", url, { headers: VERSION });
+  const can = (name, word) => (answer.header(name) ?? "").split(",").some((one) => one.trim() === word);
+  return can("Tus-Extension", "checksum") && can("Tus-Checksum-Algorithm", "sha256");
 }
 
-export const aborted = (signal) => new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
-
-export async function pause(milliseconds, signal) {
-  let timer;
-  const waited = new Promise((resolve) => {
-    timer = setTimeout(resolve, milliseconds);
-  });
-  await Promise.race([waited, aborted(signal)]);
-  clearTimeout(timer);
+// The next offset, null when only the portal knows it, or Refused.
+function judge(answer) {
+  const offset = answer.header("Upload-Offset");
+  const next = offset === null ? null : Number(offset);
+  if (answer.status === 204 || answer.status === 200) return next;
+  if (answer.status === 409) return null;
+  if (answer.body.error === "digest_mismatch") throw new Refused("again", answer.message);
+  if (answer.status === 460) throw new Refused("damaged", answer.message);
+  if (answer.status === 404 || answer.status === 410) throw new Refused("again", answer.message);
+  if (answer.status === 507) throw new Refused("room", answer.message);
+  if (answer.status === 500) throw new Refused("fault", answer.message);
+  if (answer.status > 500 || answer.status === 408 || answer.status === 429) throw new Cut();
+  throw new Refused("stop", answer.message);
 }
 
-// fetch cannot tell how much has gone out, so this is the older request object.
-function request(method, url, { headers = {}, body = null, signal, progress }) {
-  return new Promise((resolve, reject) => {
-    const xhr = new XMLHttpRequest();
-    xhr.open(method, url);
-    xhr.setRequestHeader("Tus-Resumable", "1.0.0");
-    for (const [name, value] of Object.entries(headers)) xhr.setRequestHeader(name, value);
-    if (progress) xhr.upload.onprogress = (event) => progress(event.loaded);
-    xhr.onload = () => resolve(xhr);
-    xhr.onerror = () => reject(new Error("The connection was cut."));
-    xhr.onabort = () => reject(new DOMException("Paused", "AbortError"));
-    signal.addEventListener("abort", () => xhr.abort(), { once: true });
-    if (signal.aborted) xhr.abort();
-    else xhr.send(body);
-  });
-}
-
-function message(xhr) {
+// A piece of the file: bytes and their checksum, or the file's own slice where none is sent.
+async function read(file, at, checked) {
+  const slice = file.slice(at, Math.min(file.size, at + pacer.size));
+  if (!checked) return { body: slice, size: slice.size };
   try {
-    return JSON.parse(xhr.responseText).message;
+    const body = await slice.arrayBuffer();
+    return { body, size: body.byteLength, checksum: `sha256 ${base64(await sha256(body))}` };
   } catch {
-    return `The portal answered ${xhr.status}.`;
+    throw new Refused("unreadable", "The file changed, moved or cannot be read. Choose it again.");
   }
 }
 
-const offsetIn = (xhr) => {
-  const text = xhr.getResponseHeader("Upload-Offset");
-  return text === null ? null : Number(text);
-};
-
-// What an answer means: the next offset, null to ask for it, or Refused.
-function judge(xhr) {
-  if (xhr.status === 204 || xhr.status === 200) return offsetIn(xhr);
-  if (xhr.status === 409) return null;
-  if (xhr.status === 460) throw new Refused("again", "The bytes that arrived were not those of the file.");
-  if (xhr.status === 404 || xhr.status === 410) throw new Refused("again", message(xhr));
-  if (xhr.status === 507) throw new Refused("room", message(xhr));
-  if (xhr.status >= 500 || xhr.status === 408 || xhr.status === 429) return null;
-  throw new Refused("stop", message(xhr));
-}
-
-// Sends `file` from `offset` on; `moved(bytes)` is told the offset that has gone out so far.
-export async function send(url, file, offset, { signal, moved }) {
-  let at = offset;
-  let failures = 0;
-  while (at < file.size) {
-    let next = null;
-    try {
-      next = at === null ? judge(await request("HEAD", url, { signal })) : judge(await piece(url, file, at, { signal, moved }));
-    } catch (error) {
-      if (error instanceof Refused || error.name === "AbortError") throw error;
-    }
-    if (next === null || (at !== null && next <= at)) {
-      failures += 1;
-      if (failures > MOST_FAILURES) throw new Refused("stop", "It could not be sent: the connection was cut again and again, or the file cannot be read.");
-      await pause(Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** (failures - 1)) * (0.75 + Math.random() / 2), signal);
-      next = null;
-    } else if (at !== null) {
-      failures = 0;
-    }
-    if (signal.aborted) throw new DOMException("Paused", "AbortError");
-    at = next;
-    if (at !== null) moved(at);
-    if (at === null) at = await ask(url, signal, moved);
+class Sender {
+  constructor(url, file, { signal, confirmed, trouble }) {
+    Object.assign(this, { url, file, signal, confirmed, trouble });
+    this.backoff = new Backoff(signal);
+    this.ahead = null;
+    this.damaged = 0;
   }
-}
 
-async function ask(url, signal, moved) {
-  try {
-    const at = judge(await request("HEAD", url, { signal }));
-    if (at !== null) moved(at);
-    return at;
-  } catch (error) {
-    if (error instanceof Refused || error.name === "AbortError") throw error;
+  async run(offset) {
+    let at = offset;
+    while (at === null || at < this.file.size) {
+      try {
+        if (at === null) at = judge(await request("HEAD", this.url, { headers: VERSION, signal: this.signal }));
+        else at = await this.step(at);
+        if (at !== null) this.confirmed(at);
+      } catch (error) {
+        at = await this.recover(error);
+      }
+    }
+  }
+
+  async step(at) {
+    checks ??= canHash && (await hasChecksum(this.url));
+    const piece = this.ahead?.at === at ? await this.ahead.piece : await read(this.file, at, checks);
+    const next = at + piece.size;
+    const more = checks && next < this.file.size;
+    this.ahead = more ? { at: next, piece: read(this.file, next, checks) } : null;
+    this.ahead?.piece.catch(() => null); // heard when its turn comes
+    const began = performance.now();
+    const got = judge(await this.patch(at, piece));
+    pacer.took(performance.now() - began, got === next);
+    if (got === null) await this.backoff.wait(); // somebody else writes: ask after a moment
+    else this.backoff.reset();
+    if (got > at) this.damaged = 0;
+    return got;
+  }
+
+  patch(at, piece) {
+    const headers = { ...VERSION, "Upload-Offset": String(at), "Content-Type": "application/offset+octet-stream" };
+    if (piece.checksum) headers["Upload-Checksum"] = piece.checksum;
+    return request("PATCH", this.url, { headers, body: piece.body, signal: this.signal });
+  }
+
+  // What failed may be tried again: null, the offset to ask for. Else it is thrown on.
+  async recover(error) {
+    this.ahead = null;
+    if (error.kind === "damaged" || error.kind === "fault") {
+      this.damaged += 1;
+      if (this.damaged > MOST_DAMAGED) throw new Refused("stop", error.message);
+    } else if (error.kind !== "cut") {
+      throw error;
+    }
+    this.trouble(true);
+    await this.backoff.wait();
     return null;
   }
 }
 
-function piece(url, file, at, { signal, moved }) {
-  return request("PATCH", url, {
-    headers: { "Upload-Offset": String(at), "Content-Type": "application/offset+octet-stream" },
-    body: file.slice(at, Math.min(file.size, at + PIECE)),
+// Sends `file` from `offset` on (null: the portal is asked). `confirmed(bytes)` hears each offset
+// that the portal acknowledged, `trouble(bool)` whether it is out of reach.
+export async function send({ url, file, offset }, { signal, tell }) {
+  await new Sender(url, file, {
     signal,
-    progress: (loaded) => moved(at + loaded),
-  });
+    confirmed: (at) => tell({ at }),
+    trouble: () => tell({ cut: true }),
+  }).run(offset);
 }
 
-export async function terminate(url) {
-  const never = new AbortController().signal;
-  await request("DELETE", url, { signal: never }).catch(() => null); // the sweep takes what stays
+// Give an upload up; what cannot be reached is left to the portal's sweep.
+export async function giveUp({ urls }, { signal }) {
+  for (const url of urls) {
+    signal.throwIfAborted();
+    await request("DELETE", url, { headers: VERSION, signal }).catch(() => null);
+  }
 }

@@ -1,232 +1,294 @@
 // The uploader of a dataset's page. Without it the plain form in its place works.
+import * as acts from "./upload-acts.js";
+import { Chosen, Handle, canKeep, dropped, pick } from "./upload-choose.js";
+import { Crew } from "./upload-crew.js";
 import { canHash } from "./upload-digest.js";
-import { chosen, dropped } from "./upload-choose.js";
-import { Queue } from "./upload-queue.js";
+import { Engine } from "./upload-engine.js";
+import { forget, keep, kept, permission } from "./upload-keep.js";
+import { List, S } from "./upload-list.js";
+import { Portal } from "./upload-portal.js";
+import { difference, report, unfinished } from "./upload-resume.js";
+import { Rows } from "./upload-rows.js";
+import { Status, announce, problem, showReport } from "./upload-status.js";
+import { Watch } from "./upload-watch.js";
+import { files, inBytes } from "./upload-words.js";
 
-const ROW = 48; // pixels, as in staging.css
-const MILESTONES = [25, 50, 75];
+const REFRESH_MS = 10000; // the portal's own list below, while files are on their way
+const SLEPT_MS = 20000;
+const ENDED = ["staged", "failed", "stale", "expiring", "purged"];
 const $ = (id) => document.getElementById(id);
-
 const box = $("uploader");
 
-function inBytes(number) {
-  const units = ["bytes", "kB", "MB", "GB", "TB"];
-  let step = 0;
-  let value = number;
-  while (value >= 999.95 && step < units.length - 1) {
-    value /= 1000;
-    step += 1;
-  }
-  return `${step ? value.toFixed(1).replace(/\.0$/, "") : value} ${units[step]}`;
-}
-
-function inWords(seconds) {
-  if (seconds < 120) return `about ${Math.max(1, Math.round(seconds))} s`;
-  if (seconds < 7200) return `about ${Math.round(seconds / 60)} min`;
-  if (seconds < 172800) return `about ${Math.round(seconds / 3600)} h`;
-  return `about ${Math.round(seconds / 86400)} days`;
-}
-
-function begin() {
-  const token = box.querySelector("[name=csrfmiddlewaretoken]").value;
-  const queue = new Queue(box.dataset.manifest, token);
-  $("plain-upload").hidden = true;
-  $("script-upload").hidden = false;
-  listen(queue);
-  watch(queue, token);
-}
-
-function listen(queue) {
-  const take = (files) => {
-    if (!files.length) return problem("There is no file in what you chose.");
-    problem("");
-    $("transfer").hidden = false;
-    return queue.add(files);
-  };
-  for (const kind of ["files", "folder"]) {
-    const pick = $(`pick-${kind}`);
-    $(`choose-${kind}`).addEventListener("click", () => pick.click());
-    pick.addEventListener("change", () => {
-      take(chosen(pick));
-      pick.value = "";
-    });
-  }
-  const drop = $("drop");
-  drop.addEventListener("dragover", (event) => {
-    event.preventDefault();
-    drop.classList.add("drop-over");
-  });
-  drop.addEventListener("dragleave", () => drop.classList.remove("drop-over"));
-  drop.addEventListener("drop", async (event) => {
-    event.preventDefault();
-    drop.classList.remove("drop-over");
-    try {
-      take(await dropped(event.dataTransfer));
-    } catch (error) {
-      problem(`What was dropped could not be read: ${error.message}`);
-    }
-  });
-  $("pause").addEventListener("click", () => (queue.paused ? queue.resume() : queue.pause()));
-  $("retry").addEventListener("click", () => {
-    problem("");
-    queue.resume();
-  });
-  window.addEventListener("beforeunload", (event) => {
-    if (queue.items.length && !queue.idle) event.preventDefault();
-  });
-}
-
-function problem(text) {
-  $("upload-error").textContent = text;
-  $("upload-error").hidden = !text;
-}
-
-function announce(text) {
-  $("announce").textContent = text;
-}
-
-function watch(queue, token) {
-  const meter = new Meter();
-  let drawn = 0;
-  const draw = () => {
-    cancelAnimationFrame(drawn);
-    drawn = requestAnimationFrame(() => {
-      const totals = queue.totals();
-      showTotals(queue, totals, meter);
-      showRows(queue);
-      showRefused(queue);
-    });
-  };
-  queue.addEventListener("change", draw);
-  queue.addEventListener("declared", () => globalThis.htmx?.trigger("#dataset-live", "refresh"), { once: true });
-  queue.addEventListener("stopped", (event) => {
-    problem(event.detail);
-    announce(event.detail);
-    draw();
-  });
-  queue.addEventListener("settled", () => settled(queue, token, draw));
-  $("rows").addEventListener("scroll", draw);
-}
-
-// The rate of the last half minute or so; nothing is said before five seconds have passed.
-class Meter {
+class Page {
   constructor() {
-    this.rate = null;
-    this.samples = [];
-    this.said = new Set();
+    this.dataset = box.dataset.page;
+    this.list = new List();
+    this.portal = new Portal(box);
+    this.engine = new Engine({ list: this.list, portal: this.portal, crew: new Crew(box.dataset.worker), dataset: this.dataset });
+    this.status = new Status(this.engine);
+    this.rows = new Rows({ view: $("rows"), space: $("rows-list"), marks: $("marks"), list: this.list, act: (act, index) => this.act(act, index) });
+    this.watch = new Watch({ portal: this.portal, list: this.list, wanted: () => this.list.length > 0 && !this.over });
+    this.handles = [];
+    this.reading = 0; // sources that are being walked
+    this.sealed = false;
+    this.over = false;
   }
 
-  take(sent) {
-    const now = performance.now() / 1000;
-    this.samples.push([now, sent]);
-    while (this.samples.length > 2 && now - this.samples[0][0] > 30) this.samples.shift();
-    const [then, before] = this.samples[0];
-    this.rate = now - then > 5 && sent > before ? (sent - before) / (now - then) : null;
+  begin() {
+    $("plain-upload").hidden = true;
+    $("script-upload").hidden = false;
+    $("no-digests").hidden = canHash;
+    this.choosing();
+    this.buttons();
+    this.hear();
+    this.waking();
+    if (Number(box.dataset.missing)) this.resume();
   }
 
-  milestone(percent) {
-    const reached = MILESTONES.filter((mark) => percent >= mark && !this.said.has(mark)).pop();
-    if (reached === undefined) return "";
-    for (const mark of MILESTONES) if (mark <= reached) this.said.add(mark);
-    return `${reached} % uploaded`;
+  choosing() {
+    for (const kind of ["files", "folder"]) {
+      const input = $(`pick-${kind}`);
+      $(`choose-${kind}`).addEventListener("click", () => this.ask(kind, input));
+      input.addEventListener("change", () => {
+        this.take([new Chosen(input.files)]);
+        input.value = "";
+      });
+    }
+    const drop = $("drop");
+    const over = (is) => () => drop.classList.toggle("drop-over", is);
+    drop.addEventListener("dragover", (event) => event.preventDefault());
+    drop.addEventListener("dragenter", over(true));
+    drop.addEventListener("dragleave", (event) => drop.contains(event.relatedTarget) || over(false)());
+    drop.addEventListener("drop", async (event) => {
+      event.preventDefault();
+      over(false)();
+      this.take(await dropped(event.dataTransfer));
+    });
+  }
+
+  async ask(kind, input) {
+    if (!canKeep) {
+      input.click();
+      return;
+    }
+    const sources = await pick(kind).catch(() => input.click());
+    if (sources) this.take(sources);
+  }
+
+  // Lists what the sources hold; files that were begun earlier are compared with what they were.
+  async take(sources) {
+    const needed = this.list.count(S.NEEDED);
+    let found = 0;
+    problem("");
+    this.reading += 1;
+    try {
+      for (const source of sources) {
+        for await (const batch of source.walk()) {
+          found += batch.length;
+          this.engine.add(source, batch, (index, file) => difference(this.list, index, file));
+        }
+      }
+      if (!found) problem("There is no file in what you chose.");
+      else await this.remember(sources);
+    } catch (error) {
+      problem(`What you chose could not be read to its end: ${error.message}`);
+    }
+    this.reading -= 1;
+    if (needed && found) this.compared(needed);
+    this.engine.pump();
+  }
+
+  compared(needed) {
+    const left = this.list.count(S.NEEDED);
+    showReport(report(this.list));
+    if ($("unfinished")) $("unfinished").hidden = !left;
+    if (left === needed) problem("None of the unfinished files is in what you chose. What you chose was added beside them.");
+    else announce(`${files(needed - left)} taken up again.`);
+  }
+
+  async remember(sources) {
+    const fresh = sources.filter((source) => source instanceof Handle).map(({ root }) => root);
+    for (const handle of fresh) {
+      const same = await Promise.all(this.handles.map((one) => one.isSameEntry(handle)));
+      if (!same.includes(true)) this.handles.push(handle);
+    }
+    if (fresh.length) keep(this.dataset, this.handles);
+  }
+
+  async resume() {
+    const { found, kept: bytes } = await unfinished(this.engine).catch(() => ({ found: 0 }));
+    if (!found) return;
+    this.draw();
+    this.handles = await kept(this.dataset);
+    const names = this.handles.map(({ name }) => `“${name}”`).slice(0, 3).join(", ");
+    if (!this.handles.length) return;
+    const allowed = await permission(this.handles);
+    if (allowed === "granted") {
+      announce(`${files(found)} unfinished, ${inBytes(bytes)} kept. Going on with ${names}.`);
+      this.goOn();
+    } else if (allowed === "prompt") {
+      $("go-on").textContent = `Go on with ${names}`;
+      $("go-on").hidden = false;
+    }
+  }
+
+  goOn() {
+    $("go-on").hidden = true;
+    return this.take(this.handles.map((handle) => new Handle(handle)));
+  }
+
+  buttons() {
+    const { engine } = this;
+    const on = (id, act) => $(id)?.addEventListener("click", act);
+    on("pause", () => acts.pauseAll(engine));
+    on("resume", () => {
+      problem("");
+      acts.resumeAll(engine);
+    });
+    on("retry", () => {
+      problem("");
+      acts.retryAll(engine);
+    });
+    on("remove-all", () => {
+      $("remove-question").textContent = `Remove ${files(acts.removable(this.list).length)} that have not arrived, and what was kept of them?`;
+      $("remove-dialog").showModal();
+    });
+    $("remove-dialog").addEventListener("close", ({ target }) => target.returnValue === "yes" && acts.removeAll(engine));
+    on("go-on", async () => {
+      const allowed = await permission(this.handles, true);
+      if (allowed === "granted") this.goOn();
+      else problem("Your browser does not let this page read it. Choose the same files or folder again.");
+    });
+    $("filter").addEventListener("change", ({ target }) => {
+      this.rows.filter = target.value;
+      $("rows").scrollTop = 0;
+      this.draw();
+    });
+  }
+
+  act(act, index) {
+    const { engine } = this;
+    if (act === "pause") acts.pause(engine, index);
+    else if (act === "remove") acts.remove(engine, index);
+    else acts.goOn(engine, index);
+  }
+
+  hear() {
+    const { engine } = this;
+    const on = (name, act) => engine.addEventListener(name, ({ detail }) => act(detail));
+    on("change", () => this.draw());
+    on("declared", () => this.refresh());
+    on("back", (why) => this.wentBack(why));
+    on("problem", problem);
+    on("stopped", (why) => this.say(why));
+    on("closed", (why) => this.closed(why));
+    on("sign-in", (is) => announce(is ? "Signed in again. The upload goes on." : "Your sign-in has ended. Sign in in another tab."));
+    on("settled", () => this.settled());
+    this.watch.addEventListener("progress", ({ detail }) => this.progress(detail));
+    $("rows").addEventListener("scroll", () => this.draw());
+    addEventListener("resize", () => this.draw());
+    addEventListener("beforeunload", (event) => engine.busy && !this.sealed && event.preventDefault());
+    setInterval(() => this.draw(), 1000);
+    // The one poll is the uploader's; the list below is refreshed now and then.
+    document.addEventListener("htmx:beforeRequest", (event) => {
+      const polled = event.target.id === "dataset-live" && event.detail.requestConfig.triggeringEvent?.type !== "refresh";
+      if (polled && this.list.length && !this.over) event.preventDefault();
+    });
+  }
+
+  // After a sleep, on another network, or back in this tab, nothing waits for its turn to retry.
+  waking() {
+    const wake = () => {
+      this.engine.wake();
+      this.watch.look();
+    };
+    for (const name of ["online", "focus"]) addEventListener(name, wake);
+    document.addEventListener("visibilitychange", () => document.hidden || wake());
+    let last = Date.now();
+    setInterval(() => {
+      const now = Date.now();
+      if (now - last > SLEPT_MS && !document.hidden) wake();
+      last = now;
+    }, 1000);
+  }
+
+  draw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => {
+      this.status.draw();
+      if (this.list.length) this.rows.draw();
+    });
+  }
+
+  refresh(now = false, changed = true) {
+    if (!now && !changed) return;
+    if (!now && performance.now() - (this.refreshed ?? -REFRESH_MS) < REFRESH_MS) return;
+    this.refreshed = performance.now();
+    globalThis.htmx?.trigger("#dataset-live", "refresh");
+  }
+
+  say(text) {
+    problem(text);
+    announce(text);
+    this.draw();
+  }
+
+  wentBack(why) {
+    this.status.again = true;
+    $("again").textContent = why;
+    $("again").hidden = false;
+    announce(why);
+  }
+
+  progress(found) {
+    const before = this.status.known;
+    this.status.known = found;
+    if (this.engine.outOfReach) this.engine.wake(); // the portal answers again
+    this.refresh(Boolean(before) && before.state !== found.state, before?.uploaded_bytes !== found.uploaded_bytes);
+    if (found.state === "verifying" || found.state === "staged") this.follow();
+    if (this.sealed && ENDED.includes(found.state)) this.leave();
+    this.draw();
+  }
+
+  // Nothing more can be added: what is shown from here on is the check.
+  follow() {
+    if (this.sealed) return;
+    this.sealed = true;
+    for (const id of ["drop", "seal", "unfinished"]) if ($(id)) $(id).hidden = true;
+    $("upload-title").textContent = "Uploaded";
+    this.rows.closed = true;
+    forget(this.dataset);
+    this.refresh(true);
+  }
+
+  leave() {
+    this.over = true;
+    location.assign(this.dataset);
+  }
+
+  closed(why) {
+    this.say(`Nothing more was sent: ${why}`);
+    acts.pauseAll(this.engine);
+    this.watch.look();
+  }
+
+  async settled() {
+    const { list } = this;
+    this.draw();
+    if (this.reading || this.sealed || this.sealing || list.count(S.NEEDED, S.DIFFERS, S.PAUSED)) return;
+    if (list.count(S.FAILED)) return problem(`${files(list.count(S.FAILED))} could not be sent. Try again, or remove them.`);
+    if (!list.files || list.count(S.REFUSED)) return announce("Everything that is accepted was uploaded.");
+    if (await this.engine.turn.wanted()) return; // another tab has more to send, and ends it
+    this.sealing = true;
+    announce("Everything was uploaded. It is being checked.");
+    try {
+      await this.portal.seal({ trouble: this.engine.trouble });
+      this.follow();
+    } catch (error) {
+      problem(error.kind === "sign-in" ? "Everything was uploaded. Sign in in another tab, then press Finish." : error.message);
+    }
+    this.sealing = false;
   }
 }
 
-function showTotals(queue, totals, meter) {
-  if (queue.paused) meter.samples = [];
-  else meter.take(totals.sent);
-  const percent = totals.size ? Math.floor((totals.sent * 100) / totals.size) : 100;
-  const left = queue.paused ? "paused" : meter.rate ? inWords((totals.size - totals.sent) / meter.rate) : "time left not known yet";
-  $("transfer-text").textContent = `${inBytes(totals.sent)} of ${inBytes(totals.size)}, ${percent} %, ${totals.done.toLocaleString("en")} of ${totals.files.toLocaleString("en")} files, ${totals.done === totals.files ? "all uploaded" : left}`;
-  $("transfer-progress").value = totals.size ? totals.sent / totals.size : 1;
-  $("transfer-hint").textContent = canHash ? "Files that your team already has are not sent again." : "This page has no secure connection, so your browser cannot compute digests: the portal does it alone.";
-  $("pause").textContent = queue.paused ? "Resume" : "Pause";
-  $("pause").hidden = queue.idle;
-  $("retry").hidden = !(totals.failed && !queue.paused);
-  const news = meter.milestone(percent);
-  if (news) announce(news);
-}
-
-const WORDS = { waiting: "waiting", done: "uploaded", refused: "refused", failed: "failed", removed: "removed" };
-
-function wordFor(item) {
-  if (item.state === "sending" || (item.state === "waiting" && item.sent)) {
-    return `${inBytes(item.sent)} of ${inBytes(item.size)}${item.state === "waiting" ? " kept" : ""}`;
-  }
-  return item.note && item.state !== "removed" ? `${WORDS[item.state]}: ${item.note}` : `${WORDS[item.state]}, ${inBytes(item.size)}`;
-}
-
-// Only rows in view are in the page; the space around them stands for the rest.
-function showRows(queue) {
-  const view = $("rows");
-  const list = $("rows-list");
-  const items = queue.items.filter((item) => item.state !== "removed");
-  const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 3);
-  const last = Math.min(items.length, first + Math.ceil(view.clientHeight / ROW) + 6);
-  list.style.paddingTop = `${first * ROW}px`;
-  list.style.paddingBottom = `${(items.length - last) * ROW}px`;
-  const wanted = items.slice(first, last);
-  while (list.children.length > wanted.length) list.lastElementChild.remove();
-  while (list.children.length < wanted.length) list.append(newRow(queue));
-  wanted.forEach((item, index) => fillRow(list.children[index], item, items.length, first + index));
-}
-
-function newRow(queue) {
-  const row = document.createElement("li");
-  row.className = "rows-line";
-  const name = document.createElement("bdi");
-  name.className = "rows-name";
-  const end = document.createElement("span");
-  const word = document.createElement("span");
-  const remove = document.createElement("button");
-  remove.type = "button";
-  remove.className = "button-link";
-  remove.textContent = "Remove";
-  remove.addEventListener("click", () => queue.remove(row.item));
-  end.append(word, " ", remove);
-  const progress = document.createElement("progress");
-  row.append(name, end, progress);
-  row.parts = { name, word, remove, progress };
-  return row;
-}
-
-function fillRow(row, item, count, position) {
-  row.item = item;
-  const { name, word, remove, progress } = row.parts;
-  row.setAttribute("aria-setsize", count);
-  row.setAttribute("aria-posinset", position + 1);
-  name.textContent = item.path;
-  name.title = item.path;
-  word.textContent = wordFor(item);
-  remove.setAttribute("aria-label", `Remove ${item.path}`);
-  remove.hidden = item.state === "done" || item.state === "refused";
-  progress.max = Math.max(1, item.size);
-  progress.value = item.state === "done" ? progress.max : item.sent;
-  progress.setAttribute("aria-label", `Uploaded of ${item.path}`);
-}
-
-const MOST_REFUSED = 100;
-function showRefused(queue) {
-  const refused = queue.items.filter((item) => item.state === "refused");
-  $("refused").hidden = !refused.length;
-  const list = $("refused-list");
-  for (const item of refused.slice(list.children.length, MOST_REFUSED)) {
-    const line = document.createElement("li");
-    line.textContent = `${item.path}: ${item.note}`;
-    list.append(line);
-  }
-}
-
-async function settled(queue, token, draw) {
-  const totals = queue.totals();
-  draw();
-  if (totals.failed) return problem(`${totals.failed} files could not be sent. Try again, or remove them.`);
-  if (!totals.files || totals.refused) return announce("Everything that is accepted was uploaded.");
-  announce("Everything was uploaded. It is being checked.");
-  const answer = await fetch(box.dataset.seal, { method: "POST", headers: { Accept: "application/json", "X-CSRFToken": token } }).catch(() => null);
-  if (answer?.ok) return location.assign(box.dataset.page);
-  const body = await answer?.json().catch(() => null);
-  return problem(body?.message ?? "Everything was uploaded, but the portal could not be reached. Press Finish.");
-}
-
-if (box) begin();
+if (box) new Page().begin();

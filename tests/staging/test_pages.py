@@ -142,7 +142,7 @@ class TestPages:
             dataset=dataset, entries=[services.Entry(path="a", size=9)], actor=owner.email
         )
         page = owner_client.get(url(dataset)).content.decode()
-        assert "1 of 1 files are unfinished" in page
+        assert "1 of 1 file is unfinished" in page
 
     def test_a_plain_form_uploads_and_finishes(self, owner_client, dataset):
         files = [SimpleUploadedFile("a.txt", b"aaa"), SimpleUploadedFile("b.txt", b"")]

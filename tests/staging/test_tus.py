@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from portal.teams.models import Membership
-from staging import services, store, uploads
+from staging import services, store, tus, uploads
 from staging.errors import WrongOffset
 from staging.models import Dataset, File, TeamUsage, Upload
 from staging.receive import Writer, receive, writing
@@ -50,7 +50,7 @@ class TestOptions:
         answer = Client().options(path)
         assert answer.status_code == 204
         assert answer["Tus-Version"] == answer["Tus-Resumable"] == "1.0.0"
-        assert answer["Tus-Extension"] == "creation,termination"
+        assert answer["Tus-Extension"] == tus.EXTENSIONS
         assert int(answer["Tus-Max-Size"]) > 0
 
 
@@ -112,7 +112,7 @@ class TestCreation:
             ("9" * 30, {}, 413),
             ("9" * 6000, {}, 413),
             ("3", {"HTTP_UPLOAD_DEFER_LENGTH": "1"}, 400),
-            (None, {"HTTP_UPLOAD_DEFER_LENGTH": "1"}, 400),
+            (None, {"HTTP_UPLOAD_DEFER_LENGTH": "0"}, 400),
             (None, {"HTTP_UPLOAD_DEFER_LENGTH": "2"}, 400),
         ],
     )

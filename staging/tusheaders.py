@@ -1,0 +1,85 @@
+"""The headers of tus requests, as values. Everything here raises DomainError (400 or 413)."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from portal.base.errors import DomainError, TooLarge
+from portal.base.words import in_bytes
+from staging import body
+
+LONGEST_METADATA = 8192
+LONGEST_NUMBER = 18  # digits: every value fits the database's 64 bits
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long an upload will be; not known yet when `deferred`."""
+
+    size: int
+    deferred: bool
+
+
+def number(request: HttpRequest, header: str) -> int:
+    """A header of ASCII digits. Raises DomainError (400) when it is missing or anything else."""
+    raw = request.headers.get(header, "")
+    if not raw.isascii() or not raw.isdigit():
+        raise DomainError(f"{header} must be a whole number of bytes.")
+    if len(raw.lstrip("0")) > LONGEST_NUMBER:
+        raise TooLarge(f"{header} is larger than any file accepted here.")
+    return int(raw)
+
+
+def content_length(request: HttpRequest) -> int | None:
+    """Bytes announced; None for a chunked body, whose end is in its framing."""
+    if body.is_chunked(request.META):
+        return None
+    return number(request, "Content-Length") if request.META.get("CONTENT_LENGTH") else 0
+
+
+def length_to_create(request: HttpRequest) -> Length:
+    """Exactly one of Upload-Length and Upload-Defer-Length: 1."""
+    deferred = request.headers.get("Upload-Defer-Length")
+    if deferred is not None:
+        if "Upload-Length" in request.headers or deferred != "1":
+            raise DomainError("Send either Upload-Length or Upload-Defer-Length: 1.")
+        return Length(0, deferred=True)
+    length = number(request, "Upload-Length")
+    most = settings.LARGEST_UPLOAD_BYTES
+    if length > most:
+        raise TooLarge(
+            f"The file has {in_bytes(length)}; at most {in_bytes(most)} are accepted.",
+            largest=most,
+        )
+    return Length(length, deferred=False)
+
+
+def length_to_settle(request: HttpRequest) -> int | None:
+    """The length that a PATCH may bring for an upload that was created without one."""
+    return number(request, "Upload-Length") if "Upload-Length" in request.headers else None
+
+
+def read_metadata(raw: str) -> dict[str, str]:
+    """Upload-Metadata: unique keys, each with a base64 value or none, joined by commas.
+
+    Raises DomainError (400) for anything else, and for more than 8 KiB.
+    """
+    if len(raw) > LONGEST_METADATA:
+        raise DomainError(f"Upload-Metadata may have at most {LONGEST_METADATA} bytes.")
+    found: dict[str, str] = {}
+    for pair in raw.split(",") if raw else []:
+        key, _, value = pair.strip(" ").partition(" ")
+        if not key or not key.isascii() or not key.isprintable() or key in found:
+            raise DomainError("Upload-Metadata needs unique keys of printable ASCII.")
+        found[key] = _decode(key, value)
+    return found
+
+
+def _decode(key: str, value: str) -> str:
+    try:
+        return base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise DomainError(f"The metadata {key!r} is not base64 of UTF-8 text.") from None

@@ -1,0 +1,138 @@
+// What the page says of the whole: totals, marks, time left, notices; and aloud only milestones.
+import { S } from "./upload-list.js";
+import { Meter } from "./upload-meter.js";
+import { files, inBytes, inCount, inWords, ofBytes } from "./upload-words.js";
+
+const MILESTONES = [25, 50, 75];
+const SAY_AFTER_MS = 3000; // shorter losses of the connection are nobody's business
+const MOST_REFUSED = 100;
+const $ = (id) => document.getElementById(id);
+
+export const announce = (text) => {
+  $("announce").textContent = text;
+};
+
+export function problem(text) {
+  $("upload-error").textContent = text;
+  $("upload-error").hidden = !text;
+}
+
+export class Status {
+  constructor(engine) {
+    this.engine = engine;
+    this.meter = new Meter();
+    this.said = new Set();
+    this.known = null; // what the portal said last
+    this.again = false;
+  }
+
+  draw() {
+    const { engine, meter } = this;
+    const { list } = engine;
+    $("transfer").hidden = !list.length;
+    if (!list.length) return;
+    if (engine.going && engine.turn.mine && !engine.outOfReach) meter.take(list.confirmedBytes);
+    else meter.begin();
+    const share = meter.share(list.confirmedBytes, list.bytes, this.again || list.bytes !== this.whole);
+    this.again = false;
+    this.whole = list.bytes;
+    this.totals(list, share);
+    this.marks(list);
+    this.buttons(engine, list);
+    this.notices(engine);
+    this.refused(list);
+    this.milestone(Math.floor(share * 100), list);
+  }
+
+  totals(list, share) {
+    const percent = list.there === list.files ? 100 : Math.min(99, Math.floor(share * 100));
+    $("transfer-text").textContent = `${ofBytes(list.confirmedBytes, list.bytes)}, ${percent} %, ${this.end(list)}`;
+    $("transfer-progress").value = list.there === list.files ? 1 : share;
+    const left = this.meter.left(list.bytes - list.confirmedBytes);
+    $("transfer-rate").textContent = list.there === list.files || !this.engine.going ? "" : rate(left);
+  }
+
+  end(list) {
+    if (list.there === list.files) return "all uploaded";
+    if (this.engine.paused) return "paused";
+    if (this.engine.stopped) return "stopped";
+    if (!this.engine.busy) return `${files(list.files - list.there)} left`;
+    const left = this.meter.left(list.bytes - list.confirmedBytes);
+    return left ? `about ${inWords(left.p50)}` : "time left not known yet";
+  }
+
+  marks(list) {
+    const all = inCount(list.files);
+    const portal = this.known ?? {};
+    $("mark-uploaded").textContent = `${inCount(list.there)} of ${all}`;
+    const whole = Math.max(list.files, portal.files ?? 0);
+    const verified = portal.state === "staged" ? whole : Math.max(portal.verified ?? 0, list.count(S.VERIFIED, S.STAGED));
+    $("mark-verified").textContent = `${inCount(verified)} of ${inCount(whole)}`;
+    $("mark-staged").textContent = `${inCount(portal.state === "staged" ? whole : 0)} of ${inCount(whole)}`;
+  }
+
+  buttons(engine, list) {
+    const open = list.files - list.there - list.count(S.FAILED, S.NEEDED, S.DIFFERS, S.PAUSED);
+    $("pause").hidden = engine.paused || engine.stopped || !open;
+    $("resume").hidden = !(engine.paused || engine.stopped || list.count(S.PAUSED));
+    $("retry").hidden = !list.count(S.FAILED, S.DIFFERS);
+    $("remove-all").hidden = list.files === list.there;
+  }
+
+  notices(engine) {
+    const gone = engine.outOfReach && engine.going ? Date.now() - engine.outOfReach : 0;
+    $("out-of-reach").hidden = gone < SAY_AFTER_MS;
+    $("out-of-reach-since").textContent = inWords(gone / 1000);
+    $("signed-out").hidden = !engine.signedOut;
+    $("elsewhere").hidden = !engine.turn.elsewhere;
+  }
+
+  refused(list) {
+    const count = list.count(S.REFUSED);
+    if (count === this.refusedCount) return;
+    this.refusedCount = count;
+    $("refused").hidden = !count;
+    const lines = [];
+    for (const index of list.in(S.REFUSED)) {
+      if (lines.length === MOST_REFUSED) break;
+      lines.push(line(`${list.path(index)}: ${list.notes.get(index)}`));
+    }
+    if (count > lines.length) lines.push(line(`and ${inCount(count - lines.length)} more`));
+    $("refused-list").replaceChildren(...lines);
+  }
+
+  milestone(percent, list) {
+    if (list.there === list.files) return;
+    const reached = MILESTONES.filter((mark) => percent >= mark && !this.said.has(mark)).pop();
+    if (reached === undefined) return;
+    for (const mark of MILESTONES) if (mark <= reached) this.said.add(mark);
+    announce(`${reached} % uploaded`);
+  }
+}
+
+function rate(left) {
+  if (!left) return "Not known yet: too little has moved to say.";
+  return `${inBytes(left.rate)} a second, as the portal confirmed it. 5 times in 10 within ${inWords(left.p50)}, 9 times in 10 within ${inWords(left.p90)}.`;
+}
+
+export function line(text) {
+  const item = document.createElement("li");
+  item.textContent = text;
+  return item;
+}
+
+// Lists of names under titles, in a notice of their own.
+export function showReport(parts) {
+  $("report").hidden = !parts.length;
+  $("report").replaceChildren(
+    ...parts.flatMap(({ title, names }) => {
+      const head = document.createElement("p");
+      head.className = "strong";
+      head.textContent = title;
+      const list = document.createElement("ul");
+      list.className = "small break";
+      list.append(...names.map(line));
+      return [head, list];
+    }),
+  );
+}

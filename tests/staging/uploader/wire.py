@@ -1,0 +1,81 @@
+"""A network that tests can slow down, cut and mend: a TCP proxy in front of the server."""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+
+PIECE = 16 * 1024
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST at once
+
+
+class Wire:
+    """Listens on `port` and carries bytes to `target`. `up` counts bytes on their way there."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.rate = 0.0  # bytes a second from the client; 0 for no limit
+        self.up = 0
+        self.whole = True
+        self.open: set[socket.socket] = set()
+        self.lock = threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Every connection breaks at whatever byte it is; new ones break at once."""
+        self.whole = False
+        with self.lock:
+            broken, self.open = self.open, set()
+        for sock in broken:
+            reset(sock)
+
+    def mend(self) -> None:
+        self.whole = True
+
+    def close(self) -> None:
+        self.cut()
+        self.listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            if not self.whole:
+                reset(client)
+                continue
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target), 5)
+            except OSError:
+                reset(client)
+                continue
+            server.settimeout(None)
+            with self.lock:
+                self.open |= {client, server}
+            threading.Thread(target=self._carry, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self._carry, args=(server, client, False), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(PIECE):
+                sink.sendall(piece)
+                if up:
+                    self.up += len(piece)
+                    if self.rate:
+                        time.sleep(len(piece) / self.rate)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            with self.lock:
+                self.open.discard(sock)
+
+
+def reset(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
