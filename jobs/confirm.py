@@ -10,7 +10,7 @@ from jobs.summary import number_word
 
 def confirm_cancel(job: Job) -> dict[str, str]:
     return {
-        "title": f"Cancel {job.name}?",
+        "title": f"Cancel “{job.name}”?",
         "consequence": cancel_consequence(job),
         "action": reverse("job_cancel", args=[job.code]),
         "button": "Cancel the job",
@@ -57,7 +57,7 @@ def _pieces(count: int) -> str:
 def confirm_delete(job: Job) -> dict[str, str]:
     code = " and the code that was sent with it" if job.code_dataset else ""
     return {
-        "title": f"Delete the draft {job.name}?",
+        "title": f"Delete the draft “{job.name}”?",
         "consequence": f"The draft{code} is deleted for your whole team. "
         "Nothing was submitted; datasets stay. This cannot be undone.",
         "action": reverse("job_delete", args=[job.code]),
@@ -68,7 +68,7 @@ def confirm_delete(job: Job) -> dict[str, str]:
 
 def confirm_clear(job: Job, rest: Leftovers) -> dict[str, object]:
     return {
-        "title": f"Delete what {job.name} leaves?",
+        "title": f"Delete what “{job.name}” leaves?",
         "rest": rest,
         "job": job,
         "action": reverse("job_clear", args=[job.code]),

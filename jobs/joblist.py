@@ -76,7 +76,8 @@ def sentence_of(job: Job) -> str:
     if job.cancel_asked_at:
         return "Cancel was asked for; waits for the node's word."
     if job.state == S.ACTIVE:
-        return "At least one piece holds compute or returns its output."
+        who = "It" if job.shard_count == 1 else "At least one piece"
+        return f"{who} holds compute or returns its output."
     return _WAITING[S(job.state)]
 
 

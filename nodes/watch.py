@@ -1,6 +1,10 @@
 """What time alone decides: silence, nodes that left before the start, releases without evidence."""
 
 from datetime import datetime, timedelta
+from http.client import HTTPException
+from ssl import SSLCertVerificationError
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
 
 import structlog
 from django.conf import settings
@@ -19,8 +23,10 @@ from portal.base.moves import move
 
 log = structlog.get_logger(__name__)
 
-OFFLINE_AFTER = timedelta(seconds=30)
+QUIET_AFTER = timedelta(seconds=10)  # then it is asked whether the portal itself is away
+OFFLINE_AFTER = timedelta(seconds=45)  # longer than an agent's longest pause between two tries
 PORTAL_GAP = timedelta(seconds=60)  # no look for so long means that the portal itself was away
+ANSWER_S = 5  # how long the portal may take to answer its own worker
 RELEASE_LIMIT = timedelta(minutes=5)  # for a node in contact to prove that all is removed
 
 
@@ -44,10 +50,34 @@ def watch() -> None:
 def _silence_counts_from(now: datetime) -> datetime:
     """The portal's own down time is nobody's silence."""
     row = fleet.installation()
-    away = row.watched_at is None or now - row.watched_at > PORTAL_GAP
+    unwatched = row.watched_at is None or now - row.watched_at > PORTAL_GAP
+    away = unwatched or (_somebody_is_quiet(now) and not portal_answers())
     since = now if away or row.up_since is None else row.up_since
     Installation.objects.filter(pk=row.pk).update(watched_at=now, up_since=since)
     return since
+
+
+def _somebody_is_quiet(now: datetime) -> bool:
+    matters = Q(state=NodeState.ONLINE) | Q(leases__state__in=HOLDING)
+    return Node.objects.filter(matters, last_seen_at__lt=now - QUIET_AFTER).exists()
+
+
+def portal_answers() -> bool:
+    """Whether agents can reach the portal: this worker runs on without it, and asks as they do.
+
+    Every answer will do but that of a server, or of a proxy before it, that cannot now (5xx).
+    """
+    try:
+        address = f"{settings.PUBLIC_URL}/healthz"
+        build_opener(ProxyHandler({})).open(address, timeout=ANSWER_S).close()
+    except HTTPError as error:
+        return error.code < 500
+    except (OSError, HTTPException) as error:
+        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+            return True  # it is there; that its certificate is unknown here is another matter
+        log.warning("portal_does_not_answer", address=settings.PUBLIC_URL, why=str(error))
+        return False
+    return True
 
 
 def _mark_offline(now: datetime, since: datetime) -> None:

@@ -32,6 +32,7 @@ PUBLIC_URL = env.url("PUBLIC_URL", "http://127.0.0.1:8000", {"http", "https"}).r
 SECURE = PUBLIC_URL.startswith("https://")
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+CSRF_FAILURE_VIEW = "portal.base.failures.form_out_of_date"
 
 INSTALLED_APPS = [
     "portal.base",
@@ -178,6 +179,14 @@ ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = True
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to addresses that have no account
 ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_FORMS = {
+    "login": "portal.teams.account_forms.LoginForm",
+    "reauthenticate": "portal.teams.account_forms.ReauthenticateForm",
+    "change_password": "portal.teams.account_forms.ChangePasswordForm",
+    "set_password": "portal.teams.account_forms.SetPasswordForm",
+    "reset_password": "portal.teams.account_forms.ResetPasswordForm",
+    "reset_password_from_key": "portal.teams.account_forms.ResetPasswordKeyForm",
+}
 
 SMTP = "django.core.mail.backends.smtp.EmailBackend"
 CONSOLE = "django.core.mail.backends.console.EmailBackend"

@@ -63,7 +63,7 @@ class Portal:
             payload = None if body is None else json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         answer = self.open(method, self._api(path), payload, headers)
-        return _decoded(answer.read())
+        return _decoded(self.read(answer))
 
     def get(self, path: str, *, lease: tuple[str, str], start: int = 0) -> http.client.HTTPResponse:
         """The bytes of a file from `start` on; the caller reads them all."""
@@ -87,6 +87,14 @@ class Portal:
             raise Away(f"{type(error).__name__}: {error}") from error
         self._give_up_on(answer.status, content)
         raise AssertionError("unreachable")
+
+    def read(self, answer: http.client.HTTPResponse, size: int | None = None) -> bytes:
+        """Up to `size` bytes of a good answer's body, or the whole. Raises Away where it breaks."""
+        try:
+            return answer.read(size)
+        except (OSError, http.client.HTTPException) as error:
+            self.hang_up()
+            raise Away(f"The answer broke off: {type(error).__name__}: {error}") from error
 
     def _give_up_on(self, status: int, content: bytes) -> None:
         self.hang_up()

@@ -162,12 +162,12 @@ class Courier:
             headers["Content-Type"] = "application/offset+octet-stream"
             headers["Content-Length"] = str(found.size - offset)
             answer = self.portal.open("PATCH", address, source, headers)
-            answer.read()
+            self.portal.read(answer)
         return int(answer.headers.get("Upload-Offset") or 0)
 
     def _offset(self, address: str) -> int:
         answer = self.portal.open("HEAD", address, None, dict(TUS))
-        answer.read()
+        self.portal.read(answer)
         return int(answer.headers.get("Upload-Offset") or 0)
 
     # -- confirm

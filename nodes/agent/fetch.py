@@ -4,7 +4,6 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -129,21 +128,13 @@ class Fetcher:
             f"leases/{lease.code}/files/{entry['id']}", lease=lease.key, start=have
         )
         with part.open("ab" if answer.status == 206 else "wb") as out:
-            while block := self._block(answer):
+            while block := self.portal.read(answer, BLOCK):
                 out.write(block)
                 if lease.errand.stopped.is_set():
                     self.portal.hang_up()
                     raise Stopped
             if out.tell() < size:
                 raise Away("The connection ended in the middle of a file.")
-
-    def _block(self, answer: Any) -> bytes:
-        try:
-            block: bytes = answer.read(BLOCK)
-            return block
-        except (OSError, HTTPException) as error:
-            self.portal.hang_up()
-            raise Away(f"The connection broke: {error}") from error
 
 
 def _count(lease: Lease, done: set[Future[int]], files: int, size: int) -> tuple[int, int]:

@@ -81,6 +81,16 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     return _with_page(request, 403, "forbidden", "You may not do this.")
 
 
+def form_out_of_date(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """CSRF_FAILURE_VIEW"""
+    sentence = (
+        "It was sent without the token that proves it came from this portal, and nothing was "
+        "changed. This happens when you signed in or out in another tab, or when cookies are "
+        "switched off. Go back, reload the page, and send the form again."
+    )
+    return plain(request, 403, "form_out_of_date", "This form is out of date", sentence)
+
+
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler404"""
     sentence = "There is nothing here, or it belongs to another team."
@@ -105,5 +115,5 @@ def server_error(request: HttpRequest) -> HttpResponse:
     sentence = outage(error)
     if error is not None and sentence:
         return unavailable(request, error, sentence)
-    sentence = "The portal failed at this request. The failure is in its log, with this page's id."
+    sentence = "The portal failed at this request. The failure is in its log."
     return plain(request, 500, "failed", "The portal failed here", sentence)

@@ -37,6 +37,14 @@ def in_words(length: timedelta) -> str:
     return f"{seconds // DAY} days"
 
 
+def until(length: timedelta) -> str:
+    """As `in_words`, but with the minutes where a person would plan by them: "1 h 57 min"."""
+    hours, minutes = divmod(max(0, int(length.total_seconds())) // MINUTE, 60)
+    if 1 <= hours < 12:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return in_words(length)
+
+
 def in_hours(milliseconds: int) -> str:
     """Milliseconds as hours with as many digits as keep a short run from reading 0."""
     hours = milliseconds / 3_600_000

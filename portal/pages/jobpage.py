@@ -9,7 +9,7 @@ from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 
 from jobs import clearing
 from jobs.models import Job, Shard
-from jobs.states import JobState, Outcome, ShardState
+from jobs.states import JobState, Outcome, Reason, ShardState
 from nodes.meter import counted, declared_cap, job_meter, slices
 from nodes.models import Lease, Node, SchedulerReason
 from nodes.states import LIVE, METERED, TERMINAL, LeaseState, NodeState
@@ -106,14 +106,18 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
     delivering = any(state == ShardState.DELIVERING for state, _ in states)
     waits = _waits(rows)
     shown = _pieces(job, only, page)
+    files = _output_files(job)
+    ended = job.state == JobState.ENDED
+    cleared = job.events.filter(verb=clearing.VERB).exists()
     nodes = list(Node.objects.filter(leases__shard__job=job).distinct())
     live_nodes = {x.node_id for x in leases if x.state in LIVE}
     return {
         "job": job,
         "at": at,
         "rate_text": settings.RATE_TEXT,
-        "cleared": job.events.filter(verb=clearing.VERB).exists(),
-        "ended": job.state == JobState.ENDED,
+        "cleared": cleared,
+        "ended": ended,
+        "failed_piece": _failed_piece(rows) if leases and job.keep_log and not cleared else None,
         "every": 2 if len(rows) <= pieces.LINKED else 5,
         "steps": steps(
             job,
@@ -140,7 +144,8 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "simulated": any(node.simulated for node in nodes),
         "no_isolation": [node for node in nodes if node.isolation == "process"],
         "left": left_of(leases),
-        "files": _output_files(job),
+        "files": files,
+        "output_ready": bool(ended and files and job.output and job.output.state == "staged"),
         "stored": stored(job),
         "events": history(job, EVENTS_SHOWN),
         "can_cancel": job.state in (JobState.STAGING, JobState.QUEUED, JobState.ACTIVE)
@@ -176,7 +181,7 @@ def _sentence(job: Job, leases: list[Lease], waits: list[SchedulerReason], state
     if job.state == JobState.ENDED:
         bad = sum(outcome not in ("", Outcome.SUCCEEDED) for _, outcome in states)
         share = f" {bad} of {len(states)} pieces." if len(states) > 1 and bad else ""
-        return f"{job.get_reason_display() or 'It ended without success.'}{share}"
+        return f"{_reason(job, len(states))}{share}"
     if job.cancel_asked_at:
         return f"{job.cancel_asked_by} asked to cancel. It ends when its node says so."
     delivering = any(state == ShardState.DELIVERING for state, _ in states)
@@ -186,6 +191,21 @@ def _sentence(job: Job, leases: list[Lease], waits: list[SchedulerReason], state
     if step == "waiting" and waits:
         return waits[0].sentence
     return STEP_SENTENCES.get(step, "")
+
+
+def _reason(job: Job, pieces: int) -> str:
+    """Why the job did not succeed; of a single piece with its exit code."""
+    if job.reason == Reason.EXIT_CODE and pieces == 1:
+        code = job.shards.values_list("exit_code", flat=True).first()
+        if code is not None:
+            return f"The work ended with exit code {code}."
+    return job.get_reason_display() or "It ended without success."
+
+
+def _failed_piece(rows: list[tuple]) -> tuple[str, int] | None:
+    """Kind and index of the first piece whose log may say what went wrong."""
+    good = ("", Outcome.SUCCEEDED, Outcome.CANCELLED)
+    return next(((kind, i) for _, kind, i, _, outcome in rows if outcome not in good), None)
 
 
 def _pieces(job: Job, only: str, page: str | None) -> Page:

@@ -23,6 +23,8 @@ class Retention:
 def retention(dataset: Dataset | None) -> Retention:
     if dataset is None:
         return Retention("none", "There is none.", gone=True)
+    if dataset.state == DatasetState.PURGED and dataset.kind == "output" and not dataset.file_count:
+        return Retention("none", "Nothing came back.", gone=True)
     if dataset.state == DatasetState.PURGED:
         sentence = (
             f"Deleted {in_utc(dataset.purged_at)} by {dataset.purged_by or 'the portal'}: "

@@ -275,11 +275,12 @@ def test_what_the_kernel_would_refuse_is_the_works_own_fault(environment, argv, 
 
 class _Once(BaseHTTPRequestHandler):
     answers: list[tuple[int, bytes]] = []
+    cut = 0  # bytes that are announced and never come
 
     def do_GET(self) -> None:
         status, content = self.answers.pop(0)
         self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Length", str(len(content) + self.cut))
         self.end_headers()
         self.wfile.write(content)
 
@@ -308,6 +309,13 @@ def test_answers_that_are_none_mean_that_the_portal_is_away(server, status, cont
         return
     _Once.answers = [(status, content)]
     with pytest.raises(Away):
+        server.call("GET", "x")
+
+
+def test_an_answer_that_breaks_off_means_that_the_portal_is_away(server, monkeypatch):
+    monkeypatch.setattr(_Once, "cut", 40)
+    _Once.answers = [(200, b'{"epo')]
+    with pytest.raises(Away, match="broke off"):
         server.call("GET", "x")
 
 

@@ -1,6 +1,8 @@
 """Cases of the portal's side of leases, each named by what must happen."""
 
+import threading
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.factories import make_job, make_node
 from tests.nodes.agent_model import ModelAgent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
+ask_portal = watch.portal_answers  # tests answer in its place
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 
@@ -165,6 +168,40 @@ def test_the_portals_own_down_time_is_nobodys_silence(job, agent, settings):
     agent.advance(next(iter(agent.leases.values())))
     agent.poll()
     assert the_lease().state == "returning"
+
+
+def test_pages_that_are_down_are_nobodys_silence(job, agent, settings, monkeypatch):
+    """R10: the worker runs on and no agent can reach the portal; afterwards silence counts anew."""
+    drive(agent, "running")
+    silence(settings.SILENCE_LIMIT + MINUTE)
+    monkeypatch.setattr(watch, "portal_answers", lambda: False)
+    watch.watch()
+    assert the_lease().state == "running"
+    monkeypatch.setattr(watch, "portal_answers", lambda: True)
+    watch.watch()
+    assert the_lease().state == "running"
+    assert Node.objects.get().state == "online"
+    silence(settings.SILENCE_LIMIT + MINUTE)
+    watch.watch()
+    assert the_lease().state == "lost"
+
+
+@pytest.mark.parametrize(
+    ("status", "answers"), [(200, True), (403, True), (502, False), (0, False)]
+)
+def test_whether_the_portal_answers_is_asked_where_agents_ask(settings, status, answers):
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Portal) as server:
+        settings.PUBLIC_URL = f"http://127.0.0.1:{server.server_port}"
+        if status:
+            threading.Thread(target=server.handle_request, daemon=True).start()
+        else:
+            server.server_close()
+        assert ask_portal() is answers
 
 
 def test_an_outage_lengthens_no_slice(job, agent):

@@ -61,7 +61,7 @@ def ahead(at: datetime | None) -> str:
     if at is None:
         return ""
     left = at - timezone.now()
-    return f"in {words.in_words(left)}" if left > timedelta(0) else "now"
+    return f"in {words.until(left)}" if left > timedelta(0) else "now"
 
 
 @register.simple_tag
