@@ -145,7 +145,8 @@ def unfinished_of(dataset: Dataset, actor: str, after: str) -> dict[str, object]
 
 def _unfinished(file: File, actor: str, rights: dict[str, bool]) -> dict[str, object]:
     upload = getattr(file, "upload", None)
-    answer: dict[str, object] = {"path": file.path, "size": file.size, "offset": 0, "upload": None}
+    answer: dict[str, object] = {"path": file.path, "size": file.size, "modified": file.modified}
+    answer |= {"offset": 0, "upload": None}
     if upload is None or upload.state != UploadState.OPEN:
         return answer  # its upload expired; declaring the file again begins another
     if upload.holder not in rights:

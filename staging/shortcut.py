@@ -8,7 +8,7 @@ like everywhere else.
 import re
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from staging.tus import tus_upload
 
@@ -27,4 +27,6 @@ class UploadShortcut:
             return self.get_response(request)
         response = tus_upload(request, *match.groups())
         response["X-Content-Type-Options"] = "nosniff"
+        if isinstance(response, HttpResponse):
+            response["Content-Length"] = str(len(response.content))
         return response

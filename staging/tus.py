@@ -135,6 +135,8 @@ def tus_create(request: HttpRequest) -> HttpResponseBase:
         raise WrongMethod("Uploads are created with POST.")
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer":
+        if not request.user.is_authenticated:
+            raise SignInNeeded("Sign in, or send an upload key, to create an upload.")
         return _create_by_session(request)
     found = read_key(key.strip())
     if found is None:
@@ -149,8 +151,6 @@ def tus_create(request: HttpRequest) -> HttpResponseBase:
 
 @csrf_protect
 def _create_by_session(request: HttpRequest) -> HttpResponse:
-    if not request.user.is_authenticated:
-        raise SignInNeeded("Sign in, or send an upload key, to create an upload.")
     return _create(request, actor_of(request), None)
 
 

@@ -123,6 +123,10 @@ def portal_part(place: Place) -> Part:
     argv += ["--bind", f"fd://{place.listener.fileno()}", "--worker-class", "gthread"]
     argv += ["--workers", "2", "--threads", "8", "--keep-alive", "75", "--timeout", "120"]
     argv += ["--graceful-timeout", "8", "--no-control-socket", "--log-level", "warning"]
+    argv += [
+        "--limit-request-field_size",
+        "16384",
+    ]  # Upload-Metadata: what is too long gets a reason
     fds = (place.listener.fileno(),)
     return Part("portal", argv, base_env(place), pass_fds=fds, restarts=True)
 

@@ -39,7 +39,7 @@ export class Portal {
   }
 
   // As `ask`, however long the portal is out of reach; `trouble(bool)` hears of it.
-  async insist(url, { body, signal, trouble }) {
+  async insist(url, { body, signal, trouble } = {}) {
     const backoff = new Backoff(signal);
     for (;;) {
       try {

@@ -62,10 +62,9 @@ export class Status {
   }
 
   marks(list) {
-    const all = inCount(list.files);
-    const portal = this.known ?? {};
-    $("mark-uploaded").textContent = `${inCount(list.there)} of ${all}`;
+    const portal = this.known ?? {}; // of the whole dataset, this list being a part of it
     const whole = Math.max(list.files, portal.files ?? 0);
+    $("mark-uploaded").textContent = `${inCount(Math.max(list.there, portal.uploaded ?? 0))} of ${inCount(whole)}`;
     const verified = portal.state === "staged" ? whole : Math.max(portal.verified ?? 0, list.count(S.VERIFIED, S.STAGED));
     $("mark-verified").textContent = `${inCount(verified)} of ${inCount(whole)}`;
     $("mark-staged").textContent = `${inCount(portal.state === "staged" ? whole : 0)} of ${inCount(whole)}`;

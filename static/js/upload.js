@@ -116,7 +116,14 @@ class Page {
   }
 
   async resume() {
-    const { found, kept: bytes } = await unfinished(this.engine).catch(() => ({ found: 0 }));
+    let begun;
+    try {
+      begun = await unfinished(this.engine);
+    } catch (error) {
+      problem(`What is unfinished could not be listed: ${error.message}`);
+      return;
+    }
+    const { found, kept: bytes } = begun;
     if (!found) return;
     this.draw();
     this.handles = await kept(this.dataset);

@@ -69,6 +69,7 @@ class Server:
                 *(sys.executable, "-m", "gunicorn", "portal.wsgi:application"),
                 *("--bind", f"127.0.0.1:{self.port}", "--worker-class", "gthread"),
                 *("--workers", "2", "--threads", "8", "--log-level", "warning"),
+                *("--limit-request-field_size", "16384"),
             ],
             env=self.env,
             start_new_session=True,

@@ -28,6 +28,7 @@ dataset = services.create_dataset(team=team, name="Live", actor=user.email)
 print(session.session_key, dataset.code)
 """
 CSRF = "c" * 32
+pytestmark = pytest.mark.xdist_group("tus_live")
 
 
 class Portal(Server):

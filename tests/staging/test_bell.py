@@ -1,0 +1,78 @@
+"""A takeover wakes the one who writes at once; nobody waits for a tick."""
+
+import secrets
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from staging import body
+from staging.bell import Bell, ring
+
+LONG = 600.0  # seconds: no tick comes within a test
+
+
+@pytest.fixture
+def connection(monkeypatch):
+    """(the client's end, the environ that gunicorn would hand out)"""
+    monkeypatch.setattr(body, "TICK", LONG)
+    monkeypatch.setattr(body, "IDLE_LIMIT", LONG)
+    client, server = socket.socketpair()
+    reader = SimpleNamespace(
+        length=100, unreader=SimpleNamespace(take_buffered=lambda: b"", unread=lambda data: None)
+    )
+    environ = {"wsgi.input": SimpleNamespace(reader=reader), "gunicorn.socket": server}
+    yield client, environ
+    client.close()
+    server.close()
+
+
+def test_a_ring_hands_out_an_empty_piece(connection):
+    client, environ = connection
+    key = secrets.token_hex(20)
+    pieces = body.pieces(environ, 100, key)
+    client.sendall(b"abc")
+    assert bytes(next(pieces)) == b"abc"
+    assert bytes(next(pieces)) == b""  # the first look, once it is quiet
+    found: list[bytes] = []
+    waiting = threading.Thread(target=lambda: found.append(bytes(next(pieces))))
+    waiting.start()
+    ring(key)
+    waiting.join(30)
+    assert found == [b""]
+    client.sendall(b"def")
+    assert bytes(next(pieces)) == b"def"
+    pieces.close()
+    with_again = Bell(key)  # the name is free once the pieces have ended
+    assert with_again.fileno() >= 0
+    with_again.close()
+
+
+def test_a_ring_is_heard_between_pieces(connection, monkeypatch):
+    client, environ = connection
+    monkeypatch.setattr(body, "LISTEN_EVERY", 0.0)
+    key = secrets.token_hex(20)
+    pieces = body.pieces(environ, 100, key)
+    client.sendall(b"a")
+    assert bytes(next(pieces)) == b"a"
+    client.sendall(b"b")
+    assert bytes(next(pieces)) == b"b"  # the bell hangs from the first look on
+    ring(key)
+    client.sendall(b"c")
+    assert [bytes(next(pieces)) for _ in range(2)] == [b"", b"c"]
+
+
+def test_ringing_where_nobody_is_does_nothing():
+    ring(secrets.token_hex(20))
+
+
+def test_a_second_bell_of_one_key_is_deaf_and_does_no_harm():
+    key = secrets.token_hex(20)
+    first, second = Bell(key), Bell(key)
+    assert second.fileno() == -1
+    assert not second.rang()
+    ring(key)
+    assert first.rang()
+    first.close()
+    second.close()
