@@ -56,7 +56,11 @@ def _largest_gpu(nodes: Sequence[Node], job: Job) -> str:
     if most >= wanted:
         return ""
     kind = f" with {_mb(job.gpu_memory_bytes)} of memory" if job.gpu_memory_bytes else ""
-    return f"A piece needs {wanted} GPUs{kind} on one node; the largest node has {most}."
+    gpus = f"{wanted} GPU" + "s" * (wanted > 1)
+    memory = max((g.memory_bytes for n in nodes for g in n.gpus.all() if g.present), default=0)
+    if memory < job.gpu_memory_bytes:
+        return f"A piece needs {gpus}{kind}; the largest GPU has {_mb(memory)}."
+    return f"A piece needs {gpus}{kind} on one node; the largest node has {most}."
 
 
 def _largest(nodes: Sequence[Node], job: Job) -> str:

@@ -206,6 +206,7 @@ if MAILERS["default"]["BACKEND"] == SMTP:
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "portal@localhost")
 
 USE_TZ = True
+FORMAT_MODULE_PATH = "portal.base.formats"
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
@@ -28,7 +29,9 @@ class RequestForm(forms.Form):
     hours = HoursField(
         label="Hours",
         initial="1",
-        help_text="For one piece at most: 4, 0.5, 30 min, 1:30.",
+        help_text="For one piece at most: 4, 0.5, 30 min, 1:30. "
+        f"SIGTERM comes {settings.TERM_MARGIN.seconds} s before the end, at half time at the "
+        "earliest.",
     )
     shards = WholeField(
         what="Pieces",

@@ -110,7 +110,10 @@ def test_fewer_at_once_stay_within_the_limit(team):
             "A piece needs 32,000 MiB of memory; the largest node has 31,431 MiB.",
         ),
         ({"gpus": 9}, "A piece needs 9 GPUs on one node; the largest node has 2."),
-        ({"gpus": 1, "gpu_memory_bytes": 80 * 2**30}, "with 81,920 MiB of memory on one node"),
+        (
+            {"gpus": 1, "gpu_memory_bytes": 80 * 2**30},
+            "A piece needs 1 GPU with 81,920 MiB of memory; the largest GPU has 24,576 MiB.",
+        ),
         ({"cpus": 9}, "A piece needs 9 CPUs; the largest node has 8."),
         ({"scratch_bytes": 2**50}, "of disk; the largest node has 102,400 MiB."),
     ],
