@@ -48,19 +48,20 @@ export function retryAll(engine) {
   goOn(engine, ...engine.list.in(S.FAILED));
 }
 
-// Bytes that arrived are removed at the portal too.
+// Bytes that arrived are removed at the portal too; nothing is finished before that is done.
 export function remove(engine, ...indices) {
-  const urls = [];
-  const { list, portal } = engine;
+  const { list, portal, urls } = engine;
+  const begun = indices.filter((index) => urls.has(index)).map((index) => urls.get(index));
+  const there = indices.filter((index) => arrived(list.state[index])).map((index) => list.path(index));
   for (const index of indices) {
-    if (arrived(list.state[index])) portal.remove(list.path(index));
-    else if (engine.urls.has(index)) urls.push(engine.urls.get(index));
     stopOne(engine, index, S.REMOVED);
-    engine.urls.delete(index);
+    urls.delete(index);
     engine.digests.delete(index);
   }
-  if (urls.length) engine.crew.run("giveUp", { urls });
-  engine.pump();
+  engine.as("remove", async () => {
+    for (const path of there) await portal.remove(path);
+    await engine.crew.run("giveUp", { urls: begun });
+  });
 }
 
 export const removable = (list) => [...list.in(...REMOVABLE)];

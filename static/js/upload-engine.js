@@ -21,7 +21,7 @@ export class Engine extends EventTarget {
     Object.assign(this, { list, portal, crew });
     this.sources = [];
     this.waiting = { listed: [], hash: [], small: [], large: [] };
-    this.running = { declare: 0, hash: 0, pack: 0, large: 0 };
+    this.running = { declare: 0, hash: 0, pack: 0, large: 0, remove: 0 };
     this.urls = new Map();
     this.digests = new Map();
     this.controls = new Map();
@@ -166,7 +166,7 @@ export class Engine extends EventTarget {
   arrived(index, had = false) {
     const { list } = this;
     if (list.state[index] === S.REMOVED) {
-      this.portal.remove(list.path(index)); // it was removed while it was on its way
+      this.as("remove", () => this.portal.remove(list.path(index))); // removed while on its way
       return;
     }
     if (had) list.flags[index] |= HAVE;

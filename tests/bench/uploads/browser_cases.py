@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page, Request, sync_playwright
 
 from tests.bench.uploads.figures import Pairs, spread, summary
 from tests.bench.uploads.servers import Ours, Peer, running
@@ -20,26 +20,6 @@ RUN_S = 1800
 type Say = Callable[[str], None]
 type Found = tuple[dict[str, float], dict[str, object]]
 
-# Counts what leaves the page with a body, so that "nothing is sent" is measured, not believed.
-COUNT_SENT = """
-window.sentBytes = 0;
-const size = (body) => body?.size ?? body?.byteLength ?? body?.length ?? 0;
-const send = XMLHttpRequest.prototype.send, open = XMLHttpRequest.prototype.open;
-const counts = (url) => /\\/(tus|pack)/.test(String(url)) ? 1 : 0;
-XMLHttpRequest.prototype.open = function (method, url, ...rest) {
-  this.counted = counts(url);
-  return open.call(this, method, url, ...rest);
-};
-XMLHttpRequest.prototype.send = function (body) {
-  window.sentBytes += this.counted * size(body);
-  return send.call(this, body);
-};
-const plain = window.fetch;
-window.fetch = function (url, options) {
-  window.sentBytes += counts(url) * size(options?.body);
-  return plain.call(this, url, options);
-};
-"""
 BEGIN = """
 const mark = (event) => { if (event.target.type === "file") window.began ??= performance.now(); };
 document.addEventListener("change", mark, true);
@@ -95,15 +75,27 @@ def with_ours(context: BrowserContext, ours: Ours, dataset: str, folder: Path) -
     for name, value in ours.browser.cookies.items():
         context.add_cookies([{"name": name, "value": value, "url": ours.url}])
     page = context.new_page()
-    page.add_init_script(COUNT_SENT + BEGIN)
+    page.add_init_script(BEGIN)
+    bodies = count_bodies(page)
     # The page seals the dataset when it is done and loads anew; the mark of the end would be gone.
     page.route("**/seal", lambda route: route.abort())
     page.goto(f"{ours.url}/staging/{dataset}/")
     page.locator("#pick-folder").set_input_files(folder)
     seconds = page.wait_for_function(DONE, timeout=RUN_S * 1000).json_value()
-    sent = page.evaluate("window.sentBytes")
     _close(page)
-    return seconds, sent
+    return seconds, sum(bodies)
+
+
+def count_bodies(page: Page) -> list[int]:
+    """Sizes of what leaves the page or its workers as bytes of files: measured, not believed."""
+    sizes: list[int] = []
+
+    def look(request: Request) -> None:
+        if request.method == "PATCH" or request.url.endswith("/pack"):
+            sizes.append(int(request.headers.get("content-length", 1)))
+
+    page.on("request", look)
+    return sizes
 
 
 def _close(page: Page) -> None:
