@@ -118,6 +118,21 @@ class Plan:
     reasons: list[Reason] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _End:
+    """What becomes free again at a declared end."""
+
+    at: datetime
+    gpus: tuple[GpuView, ...]
+    cpus: int
+    memory_bytes: int
+
+
+def _end_of(lease: LeaseView, node: NodeView) -> _End:
+    gpus = tuple(g for g in node.gpus if g.holder == lease.code)
+    return _End(lease.ends_at or datetime.max, gpus, lease.cpus, lease.memory_bytes)
+
+
 class _Room:
     """What is still free on one node while the pass goes on."""
 
@@ -128,6 +143,7 @@ class _Room:
         self.memory = node.free_memory_bytes
         self.disk = node.free_disk_bytes
         self.ahead = 0  # placed leases that got no clearance
+        self.ends = [_end_of(lease, node) for lease in node.leases if lease.ends_at]
         self.blocked = False  # an earlier lease waits here, so later ones must not overtake it
 
     def fitting(self, shard: ShardView) -> list[GpuView] | None:
@@ -139,11 +155,13 @@ class _Room:
             return None
         return sorted(able, key=lambda g: (g.memory_bytes, g.uuid))[: shard.gpus]
 
-    def take(self, shard: ShardView, gpus: Iterable[GpuView]) -> None:
-        taken = set(gpus)
+    def take(self, shard: ShardView, gpus: Iterable[GpuView], now: datetime) -> None:
+        """Promise compute to a shard; it is free again when its declared hours are over."""
+        taken = tuple(gpus)
         self.idle = [g for g in self.idle if g not in taken]
         self.cpus -= shard.cpus
         self.memory -= shard.memory_bytes
+        self.ends.append(_End(now + shard.hours, taken, shard.cpus, shard.memory_bytes))
 
     def may_place_ahead(self, shard: ShardView) -> bool:
         usable = sum(1 for g in self.node.gpus if g.usable)
@@ -188,10 +206,10 @@ def plan(now: datetime, shards: Sequence[ShardView], nodes: Sequence[NodeView]) 
     by_id = {s.id: s for s in queue}
     live = _live_by_job(queue)
     placed = _placed_leases(rooms, by_id)
-    _clear(result, placed, by_id, live)
+    _clear(result, now, placed, by_id, live)
     waiting = [s for s in queue if s.id not in placed]
     for shard in waiting:
-        _place(result, shard, rooms, live)
+        _place(result, now, shard, rooms, live)
     cleared = {c.lease for c in result.clearances}
     chosen = {p.shard for p in result.placements}
     for shard in queue:
@@ -227,6 +245,7 @@ def _allowed(shard: ShardView, live: dict[str, int]) -> bool:
 
 def _clear(
     result: Plan,
+    now: datetime,
     placed: dict[int, tuple[_Room, LeaseView]],
     by_id: dict[int, ShardView],
     live: dict[str, int],
@@ -247,21 +266,23 @@ def _clear(
             room.ahead += 1
             room.blocked |= lease.state == "ready" and _allowed(shard, live)
             continue
-        room.take(shard, gpus)
+        room.take(shard, gpus, now)
         live[shard.job] += 1
         result.clearances.append(Clearance(lease.code, tuple(g.uuid for g in gpus)))
 
 
-def _place(result: Plan, shard: ShardView, rooms: dict[str, _Room], live: dict[str, int]) -> None:
+def _place(
+    result: Plan, now: datetime, shard: ShardView, rooms: dict[str, _Room], live: dict[str, int]
+) -> None:
     """Choose the node that fetches: one with idle compute now, tightest fit, else one ahead."""
     if not _allowed(shard, live):
         return
     able = [r for r in rooms.values() if r.node.online and could_ever_run(r.node, shard)]
-    now = [(r, g) for r in able if not r.blocked and (g := r.fitting(shard)) is not None]
-    now = [(r, g) for r, g in now if r.disk >= shard.disk_bytes]
-    if now:
-        room, gpus = min(now, key=lambda rg: (len(rg[0].idle) - shard.gpus, rg[0].node.code))
-        room.take(shard, gpus)
+    idle = [(r, g) for r in able if not r.blocked and (g := r.fitting(shard)) is not None]
+    idle = [(r, g) for r, g in idle if r.disk >= shard.disk_bytes]
+    if idle:
+        room, gpus = min(idle, key=lambda rg: (len(rg[0].idle) - shard.gpus, rg[0].node.code))
+        room.take(shard, gpus, now)
         live[shard.job] += 1
         named = tuple(g.uuid for g in gpus)
     else:
@@ -343,19 +364,15 @@ def _earliest(
 
 
 def _free_at(now: datetime, shard: ShardView, room: _Room) -> datetime | None:
-    """The end of the lease whose GPUs, CPUs and memory, with those before it, are enough."""
+    """The declared end whose GPUs, CPUs and memory, with those before it, are enough."""
     gpus, cpus, memory = _free_gpus(room, shard), room.cpus, room.memory
-    holders = [g.holder for g in room.node.gpus if g.holder and _suits(g, shard)]
-    ends = [lease for lease in room.node.leases if lease.ends_at is not None]
-    at = now
-    for lease in [None, *sorted(ends, key=lambda e: (e.ends_at, e.code))]:
-        if lease is not None and lease.ends_at is not None:
-            at = max(now, lease.ends_at)
-            gpus += holders.count(lease.code)
-            cpus += lease.cpus
-            memory += lease.memory_bytes
+    ends = sorted(room.ends, key=lambda end: end.at)
+    for end in [_End(now, (), 0, 0), *ends]:
+        gpus += sum(1 for g in end.gpus if _suits(g, shard))
+        cpus += end.cpus
+        memory += end.memory_bytes
         if gpus >= shard.gpus and cpus >= shard.cpus and memory >= shard.memory_bytes:
-            return at
+            return max(now, end.at)
     return None
 
 

@@ -203,3 +203,11 @@ def test_no_plan_promises_what_is_not_there(situation):
         if lease.code in {c.lease for c in answer.clearances}
     }
     assert explained | cleared == set(shards)  # nobody waits without a reason
+
+
+def test_what_was_promised_in_this_pass_counts_as_ending_after_its_hours():
+    """Otherwise a predicted start is lost for one pass whenever another lease is cleared (Q3)."""
+    busy = node(gpus=1, leases=(ready("first", 1), ready("second", 2)))
+    answer = plan(NOW, [shard(1), shard(2)], [busy])
+    waiting = next(r for r in answer.reasons if r.shard == 2)
+    assert waiting.predicted_start == NOW + timedelta(hours=1)
