@@ -45,6 +45,7 @@ class Server:
             "PUBLIC_URL": f"http://127.0.0.1:{self.port}",
             "DISK_FLOOR_BYTES": "0",
             "REDIS_URL": "",
+            "MALLOC_ARENA_MAX": "2",
         }
 
     def manage(self, *arguments: str, feed: str = "") -> str:
