@@ -101,6 +101,17 @@ def create_final(
     return final, address
 
 
+def waiting(upload_id: int | None) -> list[Upload]:
+    """Finals that are not whole, or whose parts were not ended yet: all, or this one."""
+    parts = Upload.objects.filter(concat=Concat.TAKEN, state=UploadState.COMPLETE)
+    taken = set(parts.values_list("code", flat=True))
+    rows = Upload.objects.filter(
+        concat=Concat.FINAL, state__in=(UploadState.OPEN, UploadState.COMPLETE)
+    )
+    rows = rows.filter(pk=upload_id) if upload_id else rows.order_by("pk")
+    return [final for final in rows if taken.intersection(final.parts)] if taken else []
+
+
 def assemble(*, final: Upload, until: float) -> None:
     """Copy the parts until the file is whole or a time.monotonic() value has come; may run twice.
 
@@ -118,7 +129,7 @@ def assemble(*, final: Upload, until: float) -> None:
 def _bytes_of(final: Upload, until: float) -> Iterator[bytes]:
     at, start = final.offset, 0
     parts = {part.code: part for part in Upload.objects.filter(code__in=final.parts)}
-    for part in (parts[code] for code in final.parts):
+    for part in (parts[code] for code in final.parts):  # taken parts stay until the file is whole
         stop = start + part.length
         for piece in store.read(part.key, max(0, at - start), part.length):
             yield piece

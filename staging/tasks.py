@@ -6,10 +6,11 @@ import structlog
 from celery import shared_task
 
 from portal.base.clock import db_now
+from portal.base.errors import DomainError
 from portal.base.wake import wake
 from staging import blobs, concat, retention, verification
 from staging.models import Dataset, DeadKey, Upload
-from staging.states import Concat, DatasetState, UploadState
+from staging.states import DatasetState, UploadState
 
 PUMP_SECONDS = 20
 BATCH = 500
@@ -51,12 +52,12 @@ def verify(dataset_id: int | None = None) -> None:
 def assemble(upload_id: int | None = None) -> None:
     """Put files together from their parts: this one, or all that wait, for at most 20 s."""
     until = time.monotonic() + PUMP_SECONDS
-    parts_left = Upload.objects.filter(concat=Concat.TAKEN).exists()
-    rows = Upload.objects.filter(concat=Concat.FINAL, state=UploadState.OPEN)
-    if upload_id is None and not parts_left:
-        return
-    for final in rows.filter(pk=upload_id) if upload_id else rows.order_by("pk")[:BATCH]:
-        concat.assemble(final=final, until=until)
+    for final in concat.waiting(upload_id):
+        try:
+            concat.assemble(final=final, until=until)
+        except DomainError as error:  # a full disk: the sweep's next round tries again
+            log.warning("assemble_refused", upload=final.pk, error=str(error))
+            continue
         if final.state == UploadState.OPEN:
             wake_assemble(final)
         if time.monotonic() > until:

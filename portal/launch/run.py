@@ -128,7 +128,9 @@ def portal_part(place: Place) -> Part:
         "16384",
     ]  # Upload-Metadata: what is too long gets a reason
     fds = (place.listener.fileno(),)
-    return Part("portal", argv, base_env(place), pass_fds=fds, restarts=True)
+    # Threads share heaps: each with its own would keep what its largest request needed.
+    env = base_env(place) | {"MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX") or "2"}
+    return Part("portal", argv, env, pass_fds=fds, restarts=True)
 
 
 def worker_part(place: Place) -> Part:

@@ -45,6 +45,7 @@ class Server:
             "PUBLIC_URL": f"http://127.0.0.1:{self.port}",
             "DISK_FLOOR_BYTES": "0",
             "REDIS_URL": "",
+            "MALLOC_ARENA_MAX": "2",
         }
 
     def manage(self, *arguments: str, feed: str = "") -> str:
@@ -141,21 +142,22 @@ class Answer:
 
     @classmethod
     def read(cls, sock: socket.socket, method: str = "") -> "Answer":
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += _more(sock, data)
-        top, _, body = data.partition(b"\r\n\r\n")
-        first, *lines = top.decode("latin-1").split("\r\n")
+        """One answer and no byte of the next, which may be there already."""
+        top = b""
+        while not top.endswith(b"\r\n\r\n"):
+            top += _more(sock, top, 1)
+        first, *lines = top[:-4].decode("latin-1").split("\r\n")
         headers = {n.lower(): v for n, _, v in (line.partition(": ") for line in lines)}
         status = int(first.split()[1])
         expected = 0 if method == "HEAD" else int(headers.get("content-length", 0))
+        body = b""
         while len(body) < expected:
-            body += _more(sock, body)
+            body += _more(sock, top + body, expected - len(body))
         return cls(status, headers, body)
 
 
-def _more(sock: socket.socket, so_far: bytes) -> bytes:
-    piece = sock.recv(65536)
+def _more(sock: socket.socket, so_far: bytes, most: int) -> bytes:
+    piece = sock.recv(most)
     assert piece, f"the server closed after {so_far[:200]!r}"
     return piece
 

@@ -89,6 +89,12 @@ def test_a_hint_where_a_digest_would_help(owner_client, dataset, staged):
         listing(modified="now"),
         listing(modified=1.5),
         listing(modified=10**30),
+        listing(chunks="a" * 64),
+        listing(chunks=["A" * 64]),
+        listing(chunks=["a" * 63]),
+        listing(chunks=[1]),
+        listing(chunks=None),
+        listing(deferred=True),
     ],
 )
 def test_a_wrong_body_is_400_and_lists_nothing(owner_client, dataset, body):
@@ -113,6 +119,8 @@ def test_a_wrong_body_is_400_and_lists_nothing(owner_client, dataset, body):
         {"digest": "zz"},
         {"digest": "a" * 64 + "-7"},
         {"digest": "x" * 10_000},
+        {"chunks": ["a" * 64] * 2},
+        {"chunks": ["a" * 64], "digest": "b" * 64},
     ],
 )
 def test_a_refused_file_is_named_and_not_listed(owner_client, dataset, fields):

@@ -1,5 +1,6 @@
 """A takeover wakes the one who writes at once; nobody waits for a tick."""
 
+import contextlib
 import secrets
 import socket
 import threading
@@ -76,3 +77,27 @@ def test_a_second_bell_of_one_key_is_deaf_and_does_no_harm():
     assert first.rang()
     first.close()
     second.close()
+
+
+class TestRooms:
+    """Large pieces come from a few rooms of the process; nobody waits for one."""
+
+    def test_a_room_is_used_again(self):
+        with body._room(2 * body.LARGE_PIECE) as first:
+            kept = first.obj
+        with body._room(2 * body.LARGE_PIECE) as second:
+            assert second.obj is kept
+        assert len(body._rooms) == body.MOST_LARGE
+
+    def test_whoever_comes_later_gets_a_smaller_one(self):
+        with contextlib.ExitStack() as stack:
+            sizes = [
+                len(stack.enter_context(body._room(body.LARGE_PIECE)))
+                for _ in range(body.MOST_LARGE + 1)
+            ]
+        assert sizes == [body.LARGE_PIECE] * body.MOST_LARGE + [body.PIECE]
+        assert len(body._rooms) == body.MOST_LARGE
+
+    def test_a_small_body_has_a_small_room(self):
+        with body._room(10) as room:
+            assert len(room) == 10

@@ -14,7 +14,7 @@ from pathlib import Path
 from portal.launch.browser import Browser
 from portal.launch.prepare import SUBMITTER
 from portal.launch.process import ROOT
-from portal.launch.run import Place, base_env, is_up, portal_part
+from portal.launch.run import Place, is_up, portal_part
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -88,11 +88,11 @@ class Ours:
         port = self.listener.getsockname()[1]
         with open(os.devnull) as lock:
             self.place = Place(folder, "127.0.0.1", port, self.listener, lock, None)
-            env = base_env(self.place) | {"PUBLIC_URL": self.place.url, "DATABASE_URL": ""}
-            part = portal_part(self.place)
+            self.part = portal_part(self.place)
         # The broker is not up here; what would wake a check says so in the log and goes on.
-        self.env = env | {"LOG_LEVEL": "WARNING", "STORAGE_URL": "", "REDIS_URL": ""}
-        self.folder, self.url, self.part = folder, self.place.url, part
+        own = {"PUBLIC_URL": self.place.url, "DATABASE_URL": "", "STORAGE_URL": "", "REDIS_URL": ""}
+        self.env = self.part.env | own
+        self.folder, self.url = folder, self.place.url
         self._python("portal.launch.prepare")
 
     def _python(self, module: str, *args: str) -> str:
