@@ -159,7 +159,7 @@ class TestCreation:
         client.force_login(owner)
         answer = create(client, metadata=meta(dataset=dataset.code, filename="a"))
         assert answer.status_code == 403
-        assert (answer["Tus-Resumable"], answer.json()["error"]) == ("1.0.0", "csrf")
+        assert (answer["Tus-Resumable"], answer.json()["error"]) == ("1.0.0", "form_out_of_date")
 
 
 class TestPatch:
