@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 from tests.staging.live import serving, until
 from tests.staging.test_tus_live import Portal
@@ -75,12 +75,19 @@ def server(tmp_path_factory) -> Iterator[Uploads]:
         yield server
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _orm_beside_playwright() -> Iterator[None]:
+    """Playwright keeps an event loop in this thread, which Django's ORM takes for async code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        yield
+
+
 @pytest.fixture(scope="session")
-def chrome() -> Iterator[Browser]:
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
+def chrome(playwright: Playwright) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+    yield browser
+    browser.close()
 
 
 @pytest.fixture
