@@ -137,7 +137,7 @@ def test_a_signal_to_make_alone(tmp_path, number):
             crew.pump(1)
     """
     (tmp_path / "program.py").write_text(program(body))
-    (tmp_path / "Makefile").write_text(f"run:\n\t@exec "{sys.executable}" program.py\n")
+    (tmp_path / "Makefile").write_text(f"run:\n\t@exec '{sys.executable}' program.py\n")
     process = subprocess.Popen(
         ["make", "run"],
         cwd=tmp_path,
