@@ -1,11 +1,29 @@
 """The fixed cast of every test: two teams, their people, an operator."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
 from django.test import Client
 
 from portal.teams.models import Membership, Team, User
 
 PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="session")
+def orm_beside_playwright() -> Iterator[None]:
+    """Playwright keeps an event loop in this thread, which Django's ORM takes for async code.
+
+    Its loop lives as long as the session does, and other tests of this process want rows, too.
+    """
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    yield
+    if before is None:
+        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+    else:
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
 
 
 @pytest.fixture

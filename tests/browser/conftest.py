@@ -43,15 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _orm_beside_playwright() -> Iterator[None]:
-    """Playwright keeps an event loop in this thread, which Django's ORM takes for async code."""
-    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    yield
-    if before is None:
-        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
-    else:
-        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
+def _orm(orm_beside_playwright: None) -> None:
+    """For the live server's thread and for the tests' own rows."""
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import BrowserContext, Page, Request
 
 from tests.clients.conftest import ClientPortal
 
@@ -33,24 +33,25 @@ def script(node_folder) -> str:
 
 
 @pytest.fixture(scope="module")
-def context(portal, script, node_folder) -> Iterator[BrowserContext]:
+def context(
+    portal, script, node_folder, playwright, orm_beside_playwright
+) -> Iterator[BrowserContext]:
     """Signed in; the page with Uppy lies on the portal's origin, served by the browser itself."""
     page = (node_folder / "uppy-page.html").read_text()
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context()
-        for pair in portal.signed_in["Cookie"].split("; "):
-            name, _, value = pair.partition("=")
-            context.add_cookies([{"name": name, "value": value, "url": portal.url}])
-        context.route(
-            f"{portal.url}/uppy", lambda route: route.fulfill(body=page, content_type="text/html")
-        )
-        context.route(
-            f"{portal.url}/uppy-page.js",
-            lambda route: route.fulfill(body=script, content_type="text/javascript"),
-        )
-        yield context
-        browser.close()
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    context = browser.new_context()
+    for pair in portal.signed_in["Cookie"].split("; "):
+        name, _, value = pair.partition("=")
+        context.add_cookies([{"name": name, "value": value, "url": portal.url}])
+    context.route(
+        f"{portal.url}/uppy", lambda route: route.fulfill(body=page, content_type="text/html")
+    )
+    context.route(
+        f"{portal.url}/uppy-page.js",
+        lambda route: route.fulfill(body=script, content_type="text/javascript"),
+    )
+    yield context
+    browser.close()
 
 
 def open_page(context: BrowserContext, portal: ClientPortal, **tus: object) -> Page:

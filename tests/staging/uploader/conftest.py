@@ -75,16 +75,8 @@ def server(tmp_path_factory) -> Iterator[Uploads]:
         yield server
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _orm_beside_playwright() -> Iterator[None]:
-    """Playwright keeps an event loop in this thread, which Django's ORM takes for async code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        yield
-
-
 @pytest.fixture(scope="session")
-def chrome(playwright: Playwright) -> Iterator[Browser]:
+def chrome(playwright: Playwright, orm_beside_playwright: None) -> Iterator[Browser]:
     browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
     yield browser
     browser.close()
