@@ -79,10 +79,6 @@ def speaks_tus(view: View) -> View:
             response = _answer(view, request, *args, **kwargs)
         except DomainError as error:
             response = _refusal(error)
-        if response.status_code == 403 and not isinstance(response, JsonResponse):
-            response = JsonResponse(
-                {"error": "csrf", "message": "The CSRF token is missing or wrong."}, status=403
-            )
         request.method = sent
         if sent == "HEAD" and isinstance(response, HttpResponse):
             response.content = b""
