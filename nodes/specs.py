@@ -7,7 +7,7 @@ from jobs.states import ShardKind
 from nodes.manifest import lease_files
 from nodes.models import Lease
 
-MOST_PROCESSES = 1024
+MOST_PROCESSES = 4096  # and threads: what loads data for eight GPUs starts hundreds of each
 
 
 def lease_spec(lease: Lease) -> dict:

@@ -1,9 +1,11 @@
 """What proves that a lease holds nothing any more: no process, clear GPUs, wiped scratch."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from nodes.agent import disk, proctree
+from nodes.agent.cgroup import Group
 from nodes.agent.journal import Lease
 from nodes.agent.proctree import Identity
 
@@ -16,13 +18,17 @@ def processes(lease: Lease) -> str:
     status = lease.status()
     if status is None or lease.record.boot != status["boot"]:
         return "none"  # nothing was started, or the machine was started again since
-    if lease.supervised():
+    if lease.supervised() or not _group(status).remove():
         return "left"
     if "init" in status:
         first = Identity(*status["init"])
         # The kernel ends a pid namespace with its first process, and that one as the last of it.
         return "left" if first.alive() else "none"
     return str(status["processes"])
+
+
+def _group(status: dict[str, Any]) -> Group:
+    return Group(Path(status["group"]) if status.get("group") else None)
 
 
 def gather(lease: Lease, gpu_evidence: Callable[[Lease], dict[str, str]]) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def end_by_force(lease: Lease) -> None:
     status = lease.status()
     if not status or status["boot"] != lease.record.boot:
         return
-    for pid in proctree.marked(lease.code):
+    for pid in {*proctree.marked(lease.code), *_group(status).pids()}:
         proctree.send(pid, 9)
     if "init" in status and (first := Identity(*status["init"])).alive():
         proctree.send(first.pid, 9)

@@ -113,12 +113,24 @@ def library_path() -> dict[str, str]:
     return {k: os.environ[k] for k in ("LD_LIBRARY_PATH",) if os.environ.get(k)}
 
 
-def command(launch: dict[str, Any], at: dict[str, str]) -> list[str]:
-    """The work's command behind the shell that says that it has started."""
+def command(launch: dict[str, Any], at: dict[str, str], most_tasks: int | None) -> list[str]:
+    """The work's command behind the shell that says that it has started.
+
+    `most_tasks` (None: no such limit) is how many processes and threads the kernel allows the
+    work's user. It is for sandboxes only: outside of one it counts all that the user runs.
+    """
     argv = list(launch["argv"])
     if argv[-1] in ("job.py", "job.sh"):
         argv[-1] = f"{at['etc']}/{argv[-1]}"
-    return [shell(), "-c", START, "start", *argv]
+    # Where the limit is lower already, it stays so.
+    cap = "" if most_tasks is None else f"ulimit -u {most_tasks} 2>&- || :; "
+    return [shell(), "-c", cap + START, "start", *argv]
+
+
+def counts_by_sandbox() -> bool:
+    """True where RLIMIT_NPROC counts in each user namespace alone (Linux 5.14 and later)."""
+    release = os.uname().release.split("-")[0].split(".")
+    return tuple(int(word) for word in release[:2] if word.isdigit()) >= (5, 14)
 
 
 def shell() -> str:

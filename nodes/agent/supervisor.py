@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nodes.agent import disk, sandbox
+from nodes.agent import cgroup, disk, sandbox
 from nodes.agent.clock import boot_id, boottime_ms
 from nodes.agent.watch import Runtime, Watch
 from nodes.agent.worklog import WorkLog
@@ -26,6 +26,7 @@ LOCK_SECONDS = 5
 KILL_WAIT_MS = 60_000
 LAST_WORDS_MS = 5_000
 LOG_BLOCK = 64 * 1024
+SPARE_TASKS = 16  # above the limit, so that it is seen to be passed; the sandbox's own among them
 OOM_SCORE = 500  # the kernel takes the work before the agent
 DEADLY = {1, 2, 3, 4, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31}
 
@@ -41,11 +42,13 @@ class Supervisor:
         self.log = WorkLog(folder / "log", limits["log_bytes"])
         self.runtime = Runtime(isolated=bool(self.run_plan["bwrap"]))
         self.watch = Watch(folder, limits, self.runtime, shell=self._is_shell())
+        self.group = cgroup.Group.make(folder, limits["processes"] + SPARE_TASKS)
         self.selector = selectors.DefaultSelector()
         self.started = False
         self.returncode: int | None = None
         self.status: dict[str, Any] = {"phase": "starting", "boot": boot_id(), "pid": os.getpid()}
         self.status |= {"times": {}, "exit": None, "fault": None, "processes": "not checked"}
+        self.status["group"] = str(self.group.path) if self.group.path else None
 
     def _is_shell(self) -> bool:
         work = self.spec["work"]
@@ -78,6 +81,7 @@ class Supervisor:
 
     def never(self, end: dict[str, Any] | None, fault: dict[str, str] | None) -> None:
         """The end of what was never started: no process, no output."""
+        self.group.remove()
         self.status["processes"] = "none"
         self.ended(end, fault)
 
@@ -93,7 +97,7 @@ class Supervisor:
         log, started = self._pipe(self.on_log), self._pipe(self.on_started)
         variables = sandbox.variables(launch, self._places())
         variables |= {"E31_LEASE": self.folder.name, "E31_STARTED": str(started)}
-        command = sandbox.command(launch, self._places())
+        command = sandbox.command(launch, self._places(), self._most_tasks())
         before = _oom_score(str(OOM_SCORE))
         try:
             if self.runtime.isolated:
@@ -104,6 +108,11 @@ class Supervisor:
             _oom_score(before)
             os.close(log)
             os.close(started)
+
+    def _most_tasks(self) -> int | None:
+        if self.runtime.isolated and sandbox.counts_by_sandbox():
+            return int(self.spec["limits"]["processes"]) + SPARE_TASKS
+        return None
 
     def _places(self) -> dict[str, str]:
         return sandbox.places(self.folder, self.runtime.isolated)
@@ -128,10 +137,11 @@ class Supervisor:
     def _popen(
         self, command: list[str], variables: dict[str, str], cwd: str, log: int, fds: list[int]
     ) -> None:
-        self.child = subprocess.Popen(
-            command, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            pass_fds=fds, start_new_session=True,
-        )  # fmt: skip
+        with self.group.joined():
+            self.child = subprocess.Popen(
+                command, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=fds, start_new_session=True,
+            )  # fmt: skip
         self.runtime.child = self.child.pid
 
     def _pipe(self, on_data: Callable[[bytes], None]) -> int:
@@ -220,7 +230,7 @@ class Supervisor:
             self.ended(None, {"code": "launch_failed", "detail": text[-500:] or "no reason given"})
 
     def _gone(self) -> bool:
-        return not self.reap() and self.runtime.empty()
+        return not self.reap() and self.runtime.empty() and self.group.remove()
 
     def _log_is_open(self) -> bool:
         return any(key.data == self.on_log for key in self.selector.get_map().values())

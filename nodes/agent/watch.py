@@ -168,10 +168,12 @@ class Watch:
 
     def _measure(self) -> str:
         pids = self.runtime.pids()
-        self._peak("processes", len(pids))
-        if len(pids) > self.limits["processes"]:
+        tasks = proctree.tasks(pids)
+        self._peak("processes", tasks)
+        if tasks > self.limits["processes"]:
             return self._kill(
-                "process_limit", f"More than {self.limits['processes']} processes: ended."
+                "process_limit",
+                f"More than {self.limits['processes']} processes and threads: ended.",
             )
         memory = self._memory(pids)
         if memory > self.limits["memory_bytes"]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nodes.agent import disk, sandbox
+from nodes.agent.cgroup import Group
 from tests.agent.portal_stub import TOKEN, PortalStub
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,9 @@ class RunningAgent:
         self.kill()
         for pid in self.supervisors():
             os.kill(pid, signal.SIGKILL)
+        for path in (self.state / "leases").glob("*/status.json"):
+            if group := disk.read_json(path)["group"]:
+                wait_until(Group(Path(group)).remove, "an empty control group")
 
 
 @pytest.fixture

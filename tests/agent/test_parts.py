@@ -12,7 +12,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodes.agent import cache, clock, digests, disk, facts, journal, proctree, sandbox, steps
+from nodes.agent import (
+    cache,
+    cgroup,
+    clock,
+    digests,
+    disk,
+    facts,
+    journal,
+    proctree,
+    sandbox,
+    steps,
+)
 from nodes.agent.client import Away, Backoff, Errand, Portal, Refused, Stopped, patiently
 from nodes.agent.fetch import NodeFault, target_of
 from nodes.agent.gpus import Gpus, simulated
@@ -249,6 +260,40 @@ def test_descendants_are_found():
         finally:
             child.kill()
     assert child.pid not in proctree.descendants(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("mounted", "own", "expected"),
+    [
+        (
+            "{} - cgroup2 cgroup2 rw",
+            "0::/system.slice/agent.service/main",
+            "system.slice/agent.service",
+        ),
+        ("{} - cgroup2 cgroup2 rw", "0::/", "."),
+        ("{} - cgroup2 cgroup2 rw", "0::/user.slice/session", "."),
+        ("{} - cgroup cgroup rw,pids", "3:cpu:/x\n2:pids:/user.slice\n0::/", "user.slice"),
+        ("{} - cgroup cgroup rw,memory", "3:cpu:/x\n2:memory:/user.slice", None),
+        ("", "0::/", None),
+    ],
+    ids=["delegated", "top", "root", "version 1", "no pids", "none"],
+)
+def test_a_group_is_made_where_the_kernel_divides(tmp_path, monkeypatch, mounted, own, expected):
+    top = tmp_path / "cgroup"
+    for folder in ("system.slice/agent.service/main", "user.slice/session"):
+        (top / folder).mkdir(parents=True)
+    for divided in (top, top / "system.slice" / "agent.service"):
+        (divided / "cgroup.subtree_control").write_text("cpu pids\n")
+    line = mounted.format(f"31 23 0:28 / {top} rw")
+    (tmp_path / "mounts").write_text(line and line + "\n")
+    (tmp_path / "own").write_text(own + "\n")
+    monkeypatch.setattr(cgroup, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
+    made = cgroup.Group.make(tmp_path / "abcd", 77).path
+    assert (made and made.parent) == (expected and (top / expected))
+    if made:
+        assert (made / "pids.max").read_text() == "77"
+        assert made.name.startswith("e31-abcd-")
 
 
 # -- what cannot start
