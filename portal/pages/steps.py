@@ -9,6 +9,7 @@ from jobs.states import JobState, Outcome, Reason
 from nodes.models import Lease
 from nodes.states import HOLDING, LeaseState
 from portal.base.clock import milliseconds
+from portal.pages.timeline import spans
 
 TITLES = {
     "submit": "Submit",
@@ -21,6 +22,7 @@ TITLES = {
 }
 METERED = ("rent", "run", "output", "release")
 OUTPUT_REASONS = {Reason.OUTPUT_MISSING, Reason.OUTPUT_LIMIT, Reason.OUTPUT_REFUSED}
+STEP_OF_PHASE = {"launch": "rent", "run": "run", "output": "output", "release": "release"}
 STEP_OF_LEASE = {
     LeaseState.GRANTED: "rent",
     LeaseState.ALLOCATED: "rent",
@@ -89,6 +91,24 @@ def _times(job: Job, leases: Sequence[Lease]) -> Times:
     }
 
 
+def _lengths(leases: Sequence[Lease], at: datetime) -> dict[str, int]:
+    """Milliseconds in which at least one piece was in each metered step.
+
+    Pieces run side by side, and a finish step begins when the others have ended: from the first
+    beginning to the last end is more than any step took.
+    """
+    found: dict[str, int] = {}
+    last: dict[str, datetime] = {}
+    rows = (row for lease in leases for row in spans(lease, at))
+    for phase, begun, done in sorted(rows, key=lambda row: row[1]):
+        if (step := STEP_OF_PHASE.get(phase)) is None:
+            continue
+        begun = max(begun, last.get(step, begun))
+        last[step] = max(done, begun)
+        found[step] = found.get(step, 0) + milliseconds(last[step] - begun)
+    return found
+
+
 def current_step(job: Job, leases: Sequence[Lease], delivering: bool) -> str:
     """The step that a job which has not ended is in."""
     if job.state in (JobState.DRAFT, JobState.STAGING):
@@ -123,16 +143,18 @@ def steps(
     """All seven steps in order. `sentence` goes with the failing or the present one."""
     if job.state == JobState.ENDED:
         failing = "" if job.outcome == Outcome.SUCCEEDED else failing_step(job, leases)
-        found = _ended_steps(job, _times(job, leases), failing, sentence)
+        found = _ended_steps(job, leases, failing, sentence)
         return [_without_output(step, job, leases) for step in found]
     present = current_step(job, leases, delivering)
     return _live_steps(job, leases, at, pieces, present, sentence)
 
 
-def _ended_steps(job: Job, times: Times, failing: str, sentence: str) -> list[Step]:
+def _ended_steps(job: Job, leases: Sequence[Lease], failing: str, sentence: str) -> list[Step]:
     found = []
-    for key, (begun, done) in times.items():
+    lengths = _lengths(leases, job.ended_at) if job.ended_at else {}
+    for key, (begun, done) in _times(job, leases).items():
         ms = milliseconds((done or job.ended_at or begun) - begun) if begun else None
+        ms = lengths.get(key, ms)
         if key == failing:
             found.append(Step(key, "failed", begun, ms, sentence))
         elif begun is None or done is None:
@@ -155,6 +177,7 @@ def _live_steps(
 ) -> list[Step]:
     found = []
     passed = True
+    lengths = _lengths(leases, at)
     for key, (begun, done) in _times(job, leases).items():
         if key == present:
             passed = False
@@ -162,7 +185,7 @@ def _live_steps(
             found.append(Step(key, "current", begun, ms, sentence))
         elif passed:
             ms = milliseconds((done or at) - begun) if begun and key != "submit" else None
-            found.append(Step(key, "done", begun, ms))
+            found.append(Step(key, "done", begun, lengths.get(key, ms)))
         else:
             found.append(Step(key, "todo", note=_so_far(key, leases, pieces)))
     return found

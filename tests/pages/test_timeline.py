@@ -147,6 +147,19 @@ def test_the_legend_counts_and_puts_trouble_first():
     ]
 
 
+def test_a_steps_length_leaves_out_the_time_between_pieces(team, node):
+    job = make_job(team, shards=3, submitted_at=scenes.ago(500), queued_at=scenes.ago(490))
+    first, second, third = job.shards.order_by("index")
+    for shard, run, returning in ((first, 400, 350), (second, 390, 340), (third, 200, 180)):
+        ages = (480, 470, 460, run + 1, run, returning, returning - 2, returning - 3)
+        scenes.make_lease(shard, node, *ages, reason="exited", exit_code=0)
+    scenes.set_states(job, "ended", "succeeded", ended_at=scenes.ago(170))
+    found = steps(job, job_leases(job), db_now(), pieces=3, delivering=False, sentence="")
+    length = {step.key: round((step.ms or 0) / 1000) for step in found}
+    assert length["run"] == (400 - 340) + (200 - 180)
+    assert length["output"] == 2 + 2 + 2
+
+
 def test_steps_of_a_job_in_pieces_say_how_many_came_so_far(team, node):
     job = scenes.running_job(team, node)
     found = steps(job, job_leases(job), db_now(), pieces=5, delivering=False, sentence="")
