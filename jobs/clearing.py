@@ -1,14 +1,13 @@
 """Taking the output and deleting the rest: what an ended job still keeps, and its receipt."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.db import transaction
 
 from jobs.logs import log_size, remove_logs
 from jobs.models import Job, JobEvent
 from jobs.states import JobState
-from portal.base.clock import db_now
+from portal.base.clock import as_iso, db_now
 from portal.base.errors import Conflict, NotFound
 from staging import services as staging
 from staging.models import Dataset
@@ -84,7 +83,7 @@ def receipt(job: Job) -> dict:
 def _act(job: Job, act: JobEvent) -> dict:
     named = Dataset.objects.filter(team=job.team, code__in=act.detail["datasets"])
     return {
-        "at": _text(act.at),
+        "at": as_iso(act.at),
         "by": act.actor,
         "logs": act.detail["logs"],
         "log_bytes": act.detail["log_bytes"],
@@ -97,12 +96,8 @@ def _act(job: Job, act: JobEvent) -> dict:
                 "bytes": row.byte_count,
                 "manifest_digest": row.manifest_digest,
                 "state": row.state,
-                "bytes_gone_at": _text(row.purged_at),
+                "bytes_gone_at": as_iso(row.purged_at),
             }
             for row in named.order_by("id")
         ],
     }
-
-
-def _text(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="milliseconds") if at else None

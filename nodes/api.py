@@ -9,13 +9,7 @@ from functools import wraps
 from pathlib import Path
 
 import structlog
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    JsonResponse,
-    StreamingHttpResponse,
-)
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
@@ -28,7 +22,7 @@ from nodes.states import LeaseState
 from portal.base.bodies import BadBody, checked_json
 from portal.base.crypto import hash_token
 from portal.base.errors import Conflict, DomainError, NotFound, TooLarge
-from portal.base.ranges import byte_range
+from portal.base.ranges import ranged
 from staging import services as staging
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -162,18 +156,7 @@ def file_bytes(request: HttpRequest, lease: Lease, number: int) -> HttpResponseB
     file = lease_file(lease, number)
     if file is None:
         raise NotFound("This lease reads no such file.")
-    wanted = byte_range(request.headers.get("Range", ""), file.size)
-    start, stop = wanted or (0, file.size)
-    response = StreamingHttpResponse(
-        staging.open_file(file=file, start=start, stop=stop),
-        status=206 if wanted else 200,
-        content_type="application/octet-stream",
-    )
-    response["Content-Length"] = str(stop - start)
-    response["Accept-Ranges"] = "bytes"
-    if wanted:
-        response["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"
-    return response
+    return ranged(request.headers.get("Range", ""), file.size, staging.reader_of(file))
 
 
 @lease_view("POST", after_release=True)

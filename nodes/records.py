@@ -6,6 +6,7 @@ from datetime import datetime
 from jobs.models import Job, JobRecord, Shard
 from jobs.states import Outcome
 from nodes.models import Lease, LedgerRow
+from portal.base.clock import as_iso
 from portal.base.crypto import sign_record
 from staging.digests import manifest_digest
 from staging.models import Dataset
@@ -36,9 +37,9 @@ def record_body(job: Job) -> dict:
         "name": job.name,
         "outcome": job.outcome,
         "reason": job.reason,
-        "submitted_at": _time(job.submitted_at),
-        "staged_at": _time(job.queued_at),
-        "ended_at": _time(job.ended_at),
+        "submitted_at": as_iso(job.submitted_at),
+        "staged_at": as_iso(job.queued_at),
+        "ended_at": as_iso(job.ended_at),
         "shards": [_shard(shard, rows) for shard in job.shards.order_by("-kind", "index")],
         "inputs": [
             _dataset(i.dataset) | {"files": i.file_count, "bytes": i.byte_count, "mount": i.mount}
@@ -77,10 +78,10 @@ def _lease(row: LedgerRow) -> dict:
         "simulated": lease.node.simulated,
         "gpus": [held.gpu.uuid for held in lease.gpus.select_related("gpu")],
         "reason": lease.reason,
-        "ready_at": _time(lease.ready_at),
-        "granted_at": _time(lease.granted_at),
-        "allocated_at": _time(lease.allocated_at),
-        "released_at": _time(lease.released_at),
+        "ready_at": as_iso(lease.ready_at),
+        "granted_at": as_iso(lease.granted_at),
+        "allocated_at": as_iso(lease.allocated_at),
+        "released_at": as_iso(lease.released_at),
         "launch_ms": row.launch_ms,
         "run_ms": row.run_ms,
         "output_ms": row.output_ms,
@@ -114,7 +115,3 @@ def _output(job: Job) -> dict | None:
         "partial": job.outcome != Outcome.SUCCEEDED,
         "verified": bool(shards) and all(s.outcome == Outcome.SUCCEEDED for s in shards),
     }
-
-
-def _time(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="milliseconds") if at else None

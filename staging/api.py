@@ -1,23 +1,15 @@
 """The manifest of a dataset for programs and the browser's uploader: JSON in, JSON out."""
 
-import json
 import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    JsonResponse,
-    RawPostDataException,
-    UnreadablePostError,
-)
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
+from portal.base.bodies import any_json
 from portal.base.errors import DomainError, TooLarge
 from portal.base.failures import wants_json
 from portal.base.words import in_bytes
@@ -34,6 +26,7 @@ FIELDS = {"path", "size", "digest", "executable", "modified", "chunks"}
 PACK_TYPE = "application/x-e31-pack"
 CHUNK = re.compile(r"[0-9a-f]{64}", re.ASCII)
 LARGEST_NUMBER = 2**63 - 1
+LARGEST_MANIFEST = 8 * 2**20
 
 type View = Callable[..., HttpResponseBase]
 
@@ -65,7 +58,7 @@ def answers_json(view: View) -> View:
 def manifest(request: HttpRequest, code: str) -> HttpResponse:
     """Declare up to 1,000 files; for each: have it, send it where, or refused and why."""
     dataset = my_input(request, code)
-    entries = read_entries(read_json(request))
+    entries = read_entries(any_json(request, most_bytes=LARGEST_MANIFEST))
     plans = services.declare_files(
         dataset=dataset, entries=entries, actor=actor_of(request), strict=False
     )
@@ -135,18 +128,6 @@ def _seal_for_programs(request: HttpRequest, code: str) -> HttpResponse:
     dataset = my_input(request, code)
     services.seal_dataset(dataset=dataset, actor=actor_of(request))
     return JsonResponse({"dataset": dataset.code, "state": dataset.state})
-
-
-def read_json(request: HttpRequest) -> Any:
-    """The body as JSON. Raises DomainError (400, 413) for anything that is not."""
-    try:
-        return json.loads(request.body)
-    except RequestDataTooBig:
-        raise TooLarge("The body is too large; list fewer files at once.") from None
-    except (ValueError, RecursionError, RawPostDataException):  # the last: sent as a form
-        raise DomainError("The body is not JSON.") from None
-    except UnreadablePostError:
-        raise DomainError("The body ended too early.") from None
 
 
 def read_entries(body: Any) -> list[Entry]:

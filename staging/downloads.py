@@ -8,7 +8,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
 from portal.base.errors import NotFound
-from portal.base.ranges import RangeNotSatisfiable, byte_range
+from portal.base.ranges import RangeNotSatisfiable, ranged
 from staging import services
 from staging.access import my_dataset
 from staging.models import File
@@ -31,21 +31,15 @@ def serve(request: HttpRequest, file: File) -> HttpResponseBase:
     """An answer to GET or HEAD with a file's bytes."""
     etag = quote_etag(file.digest)
     same = request.headers.get("If-Range", etag) == etag
+    wanted = request.headers.get("Range", "") if same else ""
     try:
-        part = byte_range(request.headers.get("Range", "") if same else "", file.size)
+        response = ranged(
+            wanted, file.size, services.reader_of(file), head=request.method == "HEAD"
+        )
     except RangeNotSatisfiable:
-        response: HttpResponseBase = HttpResponse(status=416)
-        response["Content-Range"] = f"bytes */{file.size}"
-        return harmless(response, "")
-    start, stop = part or (0, file.size)
-    partial = (start, stop) != (0, file.size)
-    pieces = services.open_file(file=file, start=start, stop=stop)
-    response = StreamingHttpResponse(() if request.method == "HEAD" else pieces)
-    response.status_code = 206 if partial else 200
-    if partial:
-        response["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"
-    response["Content-Length"] = str(stop - start)
-    response["Accept-Ranges"] = "bytes"
+        refusal = HttpResponse(status=416)
+        refusal["Content-Range"] = f"bytes */{file.size}"
+        return harmless(refusal, "")
     response["ETag"] = etag
     return harmless(response, file.path.rpartition("/")[2])
 

@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from portal.base.errors import DomainError, NotFound
@@ -20,6 +20,11 @@ def open_file(*, file: File, start: int = 0, stop: int | None = None) -> Iterato
     if file.blob is None:
         raise NotFound("The bytes of this file are not in the store.")
     return store.read(file.blob.key, start, stop)
+
+
+def reader_of(file: File) -> Callable[[int, int], Iterator[bytes]]:
+    """What reads [start, stop) of a file; see `open_file`."""
+    return lambda start, stop: open_file(file=file, start=start, stop=stop)
 
 
 def store_bytes(

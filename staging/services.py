@@ -11,7 +11,7 @@ from staging.datasets import (
 )
 from staging.digests import manifest_digest
 from staging.files import Entry, FilePlan, declare_files
-from staging.reading import open_file, store_bytes, zip_of
+from staging.reading import open_file, reader_of, store_bytes, zip_of
 from staging.receive import receive
 from staging.retention import delete_dataset, expire_uploads, purge_dataset, set_expiry
 from staging.selection import chosen_files
@@ -33,6 +33,7 @@ __all__ = [
     "manifest_digest",
     "open_file",
     "purge_dataset",
+    "reader_of",
     "receive",
     "remove_file",
     "seal_dataset",

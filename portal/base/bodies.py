@@ -5,7 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from django.http import HttpRequest
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, RawPostDataException, UnreadablePostError
 from jsonschema import Draft202012Validator
 
 from portal.base.errors import DomainError, TooLarge
@@ -40,17 +41,33 @@ def _storable(value: str) -> bool:
     return "\0" not in value
 
 
-def read_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> dict[str, Any]:
-    """The request's JSON object. Raises BadBody or TooLarge."""
-    length = request.headers.get("Content-Length", "0")
+def any_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> Any:
+    """The request's body as JSON of any kind. Raises BadBody or TooLarge.
+
+    A text in it may hold what cannot be stored; who takes the body one entry at a time refuses
+    that entry alone.
+    """
+    length = request.headers.get("Content-Length") or "0"
     if not length.isascii() or not length.isdigit():
         raise BadBody("Content-Length must be a number.")
+    too_large = f"The body may have at most {most_bytes} bytes."
     if int(length) > most_bytes:
-        raise TooLarge(f"The body may have at most {most_bytes} bytes.")
+        raise TooLarge(too_large)
     try:
-        body = json.loads(request.body, parse_constant=_no_constants)
+        return json.loads(request.body, parse_constant=_no_constants)
+    except RequestDataTooBig:
+        raise TooLarge(too_large) from None
+    except RawPostDataException:  # it was sent, and read, as a form
+        raise BadBody("The body is not JSON.") from None
+    except UnreadablePostError:
+        raise BadBody("The body ended too early.") from None
     except (ValueError, RecursionError) as error:
         raise BadBody(f"The body is not JSON: {str(error)[:200]}.") from error
+
+
+def read_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> dict[str, Any]:
+    """The request's JSON object. Raises BadBody or TooLarge."""
+    body = any_json(request, most_bytes=most_bytes)
     if not isinstance(body, dict):
         raise BadBody("The body must be a JSON object.")
     if not _clean(body):

@@ -29,3 +29,8 @@ def at_age(received: datetime, age_ms: int, not_before: datetime) -> datetime:
 def milliseconds(length: timedelta) -> int:
     """Whole milliseconds of a length that is never negative."""
     return max(0, length // timedelta(milliseconds=1))
+
+
+def as_iso(at: datetime | None) -> str | None:
+    """A time as records and receipts carry it: ISO 8601 in UTC with milliseconds."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds") if at else None

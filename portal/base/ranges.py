@@ -1,6 +1,9 @@
 """One byte range of a request (RFC 9110, section 14): what a client may resume with."""
 
 import re
+from collections.abc import Callable, Iterator
+
+from django.http import StreamingHttpResponse
 
 from portal.base.errors import DomainError
 
@@ -34,3 +37,24 @@ def byte_range(header: str, size: int) -> tuple[int, int] | None:
     if start >= size or start >= stop:
         raise RangeNotSatisfiable(f"The file has {size} bytes.", size=size)
     return start, stop
+
+
+def ranged(
+    header: str, size: int, read: Callable[[int, int], Iterator[bytes]], *, head: bool = False
+) -> StreamingHttpResponse:
+    """The bytes that a Range header asks for: 206 for a part, 200 for the whole.
+
+    `read(start, stop)` gives them in pieces. `head`: the answer to HEAD, with every header and no
+    byte. Raises RangeNotSatisfiable.
+    """
+    start, stop = byte_range(header, size) or (0, size)
+    pieces = read(start, stop)
+    response = StreamingHttpResponse(
+        () if head else pieces, content_type="application/octet-stream"
+    )
+    if (start, stop) != (0, size):
+        response.status_code = 206
+        response["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+    response["Content-Length"] = str(stop - start)
+    response["Accept-Ranges"] = "bytes"
+    return response
