@@ -270,7 +270,8 @@ class Shard(Stateful):
 
 
 class ShardPart(models.Model):
-    """The run of an input's chosen files that a shard gets: file numbers start <= n < stop."""
+    """The run of an input's chosen files that a shard gets: those whose position in the staged
+    dataset is start <= n < stop. A shard that gets none of an input has no part of it."""
 
     shard = models.ForeignKey(Shard, models.CASCADE, related_name="parts")
     input = models.ForeignKey(JobInput, models.CASCADE, related_name="+")

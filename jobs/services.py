@@ -21,7 +21,6 @@ from portal.base.moves import move
 from portal.teams.models import Team
 from staging import services as staging
 from staging.models import Dataset
-from staging.selection import chosen_files
 from staging.states import DatasetKind, DatasetReason, DatasetState
 
 log = structlog.get_logger(__name__)
@@ -117,11 +116,6 @@ def advance(*, job: Job, at: datetime) -> Job:
         return job
     with transaction.atomic():
         move(job, JobState.QUEUED, "queue", at=at, actor="system", changes={"queued_at": at})
-        for job_input in job.inputs.select_related("dataset"):
-            files = chosen_files(dataset=job_input.dataset, patterns=job_input.patterns)
-            job_input.file_count = len(files)
-            job_input.byte_count = sum(file.size for file in files)
-            job_input.save(update_fields=["file_count", "byte_count"])
         create_shards(job=job, at=at)
         shard_queued.send(Job, job=job)
     return job

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import accumulate
 
 from jobs.models import Job, JobInput, Shard, ShardPart
 from jobs.states import ShardKind
-from staging.selection import chosen_files
+from staging.selection import chosen_places
 
 
 def split_by_bytes(sizes: Sequence[int], count: int) -> list[tuple[int, int]]:
@@ -34,7 +35,11 @@ def create_shards(*, job: Job, at: datetime) -> list[Shard]:
     shards = [Shard(job=job, index=i, queued_at=at) for i in range(job.shard_count)]
     parts: list[ShardPart] = []
     for job_input in job.inputs.select_related("dataset"):
-        parts += _parts(job_input, shards)
+        chosen = chosen_places(dataset=job_input.dataset, patterns=job_input.patterns)
+        job_input.file_count = len(chosen)
+        job_input.byte_count = sum(size for _, size in chosen)
+        job_input.save(update_fields=["file_count", "byte_count"])
+        parts += _parts(job_input, shards, chosen)
     if job.finish_command:
         shards.append(Shard(job=job, index=0, kind=ShardKind.FINISH, queued_at=at))
     Shard.objects.bulk_create(shards)
@@ -42,14 +47,17 @@ def create_shards(*, job: Job, at: datetime) -> list[Shard]:
     return shards
 
 
-def _parts(job_input: JobInput, shards: list[Shard]) -> Iterator[ShardPart]:
-    sizes = [
-        file.size for file in chosen_files(dataset=job_input.dataset, patterns=job_input.patterns)
-    ]
-    runs = (
-        split_by_bytes(sizes, len(shards)) if job_input.split else [(0, len(sizes))] * len(shards)
-    )
+def _parts(
+    job_input: JobInput, shards: list[Shard], chosen: list[tuple[int, int]]
+) -> Iterator[ShardPart]:
+    """`chosen`: (position, bytes) of the input's files in order; a part is a run of them."""
+    sizes = [size for _, size in chosen]
+    whole = (0, len(sizes))
+    runs = split_by_bytes(sizes, len(shards)) if job_input.split else [whole] * len(shards)
+    bytes_before = [0, *accumulate(sizes)]
     for shard, (start, stop) in zip(shards, runs, strict=True):
         shard.input_files += stop - start
-        shard.input_bytes += sum(sizes[start:stop])
-        yield ShardPart(shard=shard, input=job_input, start=start, stop=stop)
+        shard.input_bytes += bytes_before[stop] - bytes_before[start]
+        if start < stop:
+            first, last = chosen[start][0], chosen[stop - 1][0]
+            yield ShardPart(shard=shard, input=job_input, start=first, stop=last + 1)

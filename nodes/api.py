@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from jobs import logs
 from nodes import fleet, polls, returns
-from nodes.manifest import lease_file, lease_files
+from nodes.manifest import file_page, lease_file
 from nodes.models import Lease, Node
 from nodes.specs import lease_spec
 from nodes.states import LeaseState
@@ -26,7 +26,6 @@ from portal.base.ranges import ranged
 from staging import services as staging
 
 SCHEMAS = Path(__file__).parent / "schemas"
-PAGE = 1000  # files in one answer
 MOST_LOG_BYTES = 2**20  # in one request
 
 type View = Callable[..., HttpResponseBase]
@@ -144,10 +143,7 @@ def spec(request: HttpRequest, lease: Lease) -> JsonResponse:
 
 @lease_view("GET")
 def files(request: HttpRequest, lease: Lease) -> JsonResponse:
-    after = _number(request.GET.get("after") or "0", "after")
-    rest = [file for file in lease_files(lease) if file.id > after]
-    page = rest[:PAGE]
-    following = str(page[-1].id) if len(rest) > PAGE else None
+    page, following = file_page(lease, request.GET.get("after", ""))
     return JsonResponse({"files": [vars(file) for file in page], "next": following})
 
 

@@ -4,7 +4,7 @@ from django.conf import settings
 
 from jobs.models import Job
 from jobs.states import ShardKind
-from nodes.manifest import lease_files
+from nodes.manifest import lease_totals
 from nodes.models import Lease
 
 MOST_PROCESSES = 4096  # and threads: what loads data for eight GPUs starts hundreds of each
@@ -14,7 +14,7 @@ def lease_spec(lease: Lease) -> dict:
     shard = lease.shard
     job: Job = shard.job
     finish = shard.kind == ShardKind.FINISH
-    files = lease_files(lease)
+    files, size = lease_totals(lease)
     return {
         "lease": lease.code,
         "token": lease.token,
@@ -30,8 +30,8 @@ def lease_spec(lease: Lease) -> dict:
         "gpus": lease.gpu_count,
         "disk_bytes": lease.disk_bytes,
         "outputs": [{"pattern": "**", "optional": True}] if finish else _outputs(job),
-        "files": len(files),
-        "bytes": sum(file.size for file in files),
+        "files": files,
+        "bytes": size,
     }
 
 
