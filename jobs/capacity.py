@@ -4,14 +4,17 @@ from collections.abc import Callable
 
 from jobs.models import Job
 
-_judges: list[Callable[[Job], str]] = []
+_judges: list[Callable[[Job, int], str]] = []
 
 
-def register(judge: Callable[[Job], str]) -> None:
-    """`judge(job)` returns the sentence that names the limit, or an empty string."""
+def register(judge: Callable[[Job, int], str]) -> None:
+    """`judge(job, input_bytes)` returns the sentence that names the limit, or an empty string.
+
+    `input_bytes` are those that the largest shard reads, as far as they are known.
+    """
     if judge not in _judges:
         _judges.append(judge)
 
 
-def capacity_problem(job: Job) -> str:
-    return next((sentence for judge in _judges if (sentence := judge(job))), "")
+def capacity_problem(job: Job, input_bytes: int) -> str:
+    return next((sentence for judge in _judges if (sentence := judge(job, input_bytes))), "")

@@ -12,7 +12,7 @@ from django.db.models import F
 
 from jobs.capacity import capacity_problem
 from jobs.models import MAX_ATTEMPTS, After, Job, JobInput, Shard
-from jobs.shards import create_shards
+from jobs.shards import Cut, create_shards, cut_job, declared_bytes
 from jobs.signals import cancel_asked, job_ended, shard_queued
 from jobs.states import JobState, Outcome, Reason, ShardKind, ShardState
 from portal.base.clock import db_now
@@ -40,7 +40,8 @@ def submit(*, job: Job, actor: str) -> Job:
     """
     with transaction.atomic():
         at = db_now()
-        check_limits(job)
+        cut = cut_job(job=job, at=at) if _all_staged(job) else None
+        check_limits(job, cut.largest if cut else declared_bytes(job))
         move(
             job,
             JobState.STAGING,
@@ -59,12 +60,15 @@ def submit(*, job: Job, actor: str) -> Job:
             staging.hold(
                 dataset=job.code_dataset, holder=job.code, label=f"code of {job.name}", at=at
             )
-        advance(job=job, at=at)
+        if cut:
+            _queue(job, cut, at)
+        else:
+            advance(job=job, at=at)
     return job
 
 
-def check_limits(job: Job) -> None:
-    """Raise LimitBroken, naming the limit and both numbers."""
+def check_limits(job: Job, input_bytes: int) -> None:
+    """Raise LimitBroken, naming the limit and both numbers. `input_bytes`: of the largest shard."""
     team: Team = job.team
     most_gpus = job.gpus * min(job.shard_count, job.parallel or job.shard_count)
     if team.max_gpus_per_job is not None and most_gpus > team.max_gpus_per_job:
@@ -77,7 +81,7 @@ def check_limits(job: Job) -> None:
         raise LimitBroken(
             f"This job asks for {hours:g} hours; the limit of {team.name} is {team.max_hours}."
         )
-    problem = capacity_problem(job)
+    problem = capacity_problem(job, input_bytes)
     if problem:
         raise LimitBroken(problem)
 
@@ -108,17 +112,32 @@ def _data_needed(job: Job) -> list[Dataset]:
     return [*rows, job.code_dataset] if job.code_dataset else rows
 
 
+def _all_staged(job: Job) -> bool:
+    return all(dataset.state == DatasetState.STAGED for dataset in _data_needed(job))
+
+
 def advance(*, job: Job, at: datetime) -> Job:
-    """staging -> queued, once every input is staged; does nothing before."""
-    if job.state != JobState.STAGING:
-        return job
-    if any(dataset.state != DatasetState.STAGED for dataset in _data_needed(job)):
+    """staging -> queued, once every input is staged; does nothing before.
+
+    Where the data that has come fits on no node that could run the job without it, the job ends:
+    it would wait for ever. Its inputs stay, whatever was declared, so that it can be cut anew.
+    """
+    if job.state != JobState.STAGING or not _all_staged(job):
         return job
     with transaction.atomic():
-        move(job, JobState.QUEUED, "queue", at=at, actor="system", changes={"queued_at": at})
-        create_shards(job=job, at=at)
-        shard_queued.send(Job, job=job)
+        cut = cut_job(job=job, at=at)
+        problem = capacity_problem(job, cut.largest)
+        if problem and not capacity_problem(job, 0):
+            _end_job(job, at, Outcome.FAILED, Reason.NO_NODE_FITS, "system", problem)
+        else:
+            _queue(job, cut, at)
     return job
+
+
+def _queue(job: Job, cut: Cut, at: datetime) -> None:
+    move(job, JobState.QUEUED, "queue", at=at, actor="system", changes={"queued_at": at})
+    create_shards(cut)
+    shard_queued.send(Job, job=job)
 
 
 def cancel(*, job: Job, actor: str) -> Job:
@@ -280,7 +299,10 @@ def _job_outcome(job: Job) -> tuple[str, str]:
     return worst, own.reason if own else ""
 
 
-def _end_job(job: Job, at: datetime, outcome: str, reason: str, actor: str) -> None:
+def _end_job(
+    job: Job, at: datetime, outcome: str, reason: str, actor: str, sentence: str = ""
+) -> None:
+    """`sentence`: what the reason does not say by itself; kept with the event."""
     move(
         job,
         JobState.ENDED,
@@ -288,14 +310,15 @@ def _end_job(job: Job, at: datetime, outcome: str, reason: str, actor: str) -> N
         at=at,
         actor=actor,
         reason=reason,
-        detail={"outcome": outcome},
+        detail={"outcome": outcome} | ({"sentence": sentence} if sentence else {}),
         changes={"outcome": outcome, "reason": reason, "ended_at": at},
     )
     _settle_output(job, outcome)
     for dataset in _data_needed(job):
         staging.unhold(dataset=dataset, holder=job.code)
     job_ended.send(Job, job=job, at=at)
-    _delete_what_was_declared(job)
+    if reason != Reason.NO_NODE_FITS:
+        _delete_what_was_declared(job)
 
 
 def _settle_output(job: Job, outcome: str) -> None:

@@ -1,12 +1,13 @@
 """Cutting a job into shards: which run of an input's chosen files each shard gets."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 
 from jobs.models import Job, JobInput, Shard, ShardPart
 from jobs.states import ShardKind
-from staging.selection import chosen_places
+from staging.selection import chosen_places, matcher, narrowed
 
 
 def split_by_bytes(sizes: Sequence[int], count: int) -> list[tuple[int, int]]:
@@ -30,21 +31,62 @@ def split_by_bytes(sizes: Sequence[int], count: int) -> list[tuple[int, int]]:
     return runs
 
 
-def create_shards(*, job: Job, at: datetime) -> list[Shard]:
-    """The shards of a job whose inputs are all staged, with their parts of the inputs."""
+@dataclass(frozen=True)
+class Cut:
+    """A job's shards and their parts of the inputs, not saved yet."""
+
+    inputs: list[JobInput]
+    shards: list[Shard]
+    parts: list[ShardPart]
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the inputs that the largest shard reads."""
+        return max(shard.input_bytes for shard in self.shards)
+
+
+def cut_job(*, job: Job, at: datetime) -> Cut:
+    """Cut a job whose inputs are all staged; says of each input how much was chosen."""
     shards = [Shard(job=job, index=i, queued_at=at) for i in range(job.shard_count)]
     parts: list[ShardPart] = []
-    for job_input in job.inputs.select_related("dataset"):
+    inputs = _inputs(job)
+    for job_input in inputs:
         chosen = chosen_places(dataset=job_input.dataset, patterns=job_input.patterns)
         job_input.file_count = len(chosen)
         job_input.byte_count = sum(size for _, size in chosen)
-        job_input.save(update_fields=["file_count", "byte_count"])
         parts += _parts(job_input, shards, chosen)
     if job.finish_command:
         shards.append(Shard(job=job, index=0, kind=ShardKind.FINISH, queued_at=at))
-    Shard.objects.bulk_create(shards)
-    ShardPart.objects.bulk_create(parts)
-    return shards
+    return Cut(inputs, shards, parts)
+
+
+def create_shards(cut: Cut) -> None:
+    JobInput.objects.bulk_update(cut.inputs, ["file_count", "byte_count"])
+    Shard.objects.bulk_create(cut.shards)
+    ShardPart.objects.bulk_create(cut.parts)
+
+
+def declared_bytes(job: Job) -> int:
+    """The least that the largest shard reads, by what the inputs list up to now.
+
+    An input may still grow: of its files one shard reads at least the largest, and at least an
+    equal share of all.
+    """
+    return sum(_least_part(job_input, job.shard_count) for job_input in _inputs(job))
+
+
+def _least_part(job_input: JobInput, shards: int) -> int:
+    files = narrowed(job_input.dataset.files.all(), job_input.patterns)
+    wanted = matcher(job_input.patterns)
+    rows = files.values_list("path", "size").iterator(2000)
+    sizes = [size for path, size in rows if wanted.fullmatch(path)]
+    if not job_input.split:
+        return sum(sizes)
+    return max(max(sizes, default=0), -(-sum(sizes) // shards))
+
+
+def _inputs(job: Job) -> list[JobInput]:
+    return list(job.inputs.select_related("dataset"))
 
 
 def _parts(

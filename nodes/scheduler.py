@@ -84,8 +84,7 @@ def disk_of(shard: Shard) -> int:
     inputs = shard.input_bytes
     if shard.kind == ShardKind.FINISH:
         inputs = sum(job.shards.exclude(pk=shard.pk).values_list("output_bytes", flat=True))
-    code = job.code_dataset.byte_count if job.code_dataset else 0
-    return inputs + 2 * code + disk_needed(job)
+    return disk_needed(job, inputs)
 
 
 def node_views(nodes: Iterable[Node]) -> list[NodeView]:

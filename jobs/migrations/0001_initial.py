@@ -111,6 +111,10 @@ class Migration(migrations.Migration):
                                 "input_lost",
                                 "An input failed, changed or was deleted before the job could run.",
                             ),
+                            (
+                                "no_node_fits",
+                                "No node has the disk for the data of one piece.",
+                            ),
                             ("too_slow", "No node had this job's data in time."),
                         ],
                         max_length=40,
@@ -427,6 +431,10 @@ class Migration(migrations.Migration):
                             (
                                 "input_lost",
                                 "An input failed, changed or was deleted before the job could run.",
+                            ),
+                            (
+                                "no_node_fits",
+                                "No node has the disk for the data of one piece.",
                             ),
                             ("too_slow", "No node had this job's data in time."),
                         ],

@@ -199,6 +199,10 @@ def _reason(job: Job, pieces: int) -> str:
         code = job.shards.values_list("exit_code", flat=True).first()
         if code is not None:
             return f"The work ended with exit code {code}."
+    if job.reason == Reason.NO_NODE_FITS:
+        end = job.events.filter(verb="end").last()
+        if end and end.detail.get("sentence"):
+            return str(end.detail["sentence"])
     return job.get_reason_display() or "It ended without success."
 
 

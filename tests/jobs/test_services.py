@@ -11,6 +11,7 @@ from jobs.shards import split_by_bytes
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from staging import services as staging
+from staging.models import Dataset, File
 from tests.factories import make_dataset, make_job, make_node
 
 pytestmark = pytest.mark.django_db
@@ -124,6 +125,95 @@ def test_what_no_node_could_ever_run_is_refused_at_submit(team, fields, sentence
     with pytest.raises(DomainError) as refused:
         jobs.submit(job=draft(team, **fields), actor=OWNER)
     assert sentence in str(refused.value)
+
+
+GIB = 2**30
+DISK = {"gpus": 0, "scratch_bytes": 30 * GIB, "output_limit_bytes": 30 * GIB}
+
+
+def listed(team, sizes: list[int], state: str = "staged"):
+    """A dataset by its rows alone: what it says of its sizes is all that is looked at."""
+    dataset = make_dataset(team, state="staged")
+    File.objects.bulk_create(
+        File(dataset=dataset, path=f"{n:03}", size=size, digest="a" * 64, position=n)
+        for n, size in enumerate(sizes)
+    )
+    if state != "staged":
+        Dataset.objects.filter(pk=dataset.pk).update(state=state, sealed_at=None)
+        dataset.refresh_from_db()
+    return dataset
+
+
+def with_input(job: Job, dataset, **fields) -> Job:
+    JobInput.objects.create(job=job, dataset=dataset, mount="data", **fields)
+    return job
+
+
+@pytest.mark.parametrize("state", ["staged", "transferring"])
+@pytest.mark.parametrize(
+    ("sizes", "shards", "how", "data"),
+    [
+        ([50 * GIB], 1, {}, "51,200 MiB"),
+        ([25 * GIB] * 4, 2, {"split": True}, "51,200 MiB"),
+        ([50 * GIB] + [1] * 9, 9, {"split": True}, "51,200 MiB"),
+        ([25 * GIB] * 2, 2, {"split": False}, "51,200 MiB"),
+    ],
+)
+def test_data_that_fits_no_nodes_disk_is_refused_at_submit(team, sizes, shards, how, data, state):
+    """Q2: a piece's part of the data, its scratch and its output must lie on one disk."""
+    make_node("n1")  # 100 GiB
+    make_node("n2", disk_bytes=10 * GIB)
+    dataset = listed(team, sizes, state)
+    job = with_input(draft(team, shard_count=shards, **DISK), dataset, **how)
+    with pytest.raises(DomainError) as refused:
+        jobs.submit(job=job, actor=OWNER)
+    assert str(refused.value) == (
+        f"A piece needs 112,640 MiB of disk, {data} of it for its data; "
+        "the largest node has 102,400 MiB."
+    )
+    job.refresh_from_db()
+    dataset.refresh_from_db()
+    assert (job.state, job.output, dataset.holds) == ("draft", None, 0)
+
+
+def test_only_the_chosen_part_of_the_data_counts(team):
+    make_node("n1")
+    dataset = listed(team, [40 * GIB, 40 * GIB, 40 * GIB])
+    job = with_input(draft(team, **DISK), dataset, patterns=["001"])
+    assert jobs.submit(job=job, actor=OWNER).state == "queued"
+
+
+def test_data_that_turns_out_too_large_ends_the_job_and_stays(team):
+    """Nothing was listed yet at submit. It would wait for ever, so it ends, and says the numbers;
+    the data stays even where it was to be deleted after release: it can be cut anew."""
+    make_node("n1")
+    dataset = listed(team, [], "declared")
+    job = with_input(draft(team, shard_count=2, **DISK), dataset, split=True, after="delete")
+    job = jobs.submit(job=job, actor=OWNER)
+    assert job.state == "staging"
+    File.objects.create(dataset=dataset, path="a", size=41 * GIB, digest="a" * 64, position=0)
+    Dataset.objects.filter(pk=dataset.pk).update(state="staged")
+    jobs.advance(job=job, at=db_now())
+    job.refresh_from_db()
+    dataset.refresh_from_db()
+    assert (job.state, job.outcome, job.reason) == ("ended", "failed", "no_node_fits")
+    assert job.events.last().detail["sentence"] == (
+        "A piece needs 103,424 MiB of disk, 41,984 MiB of it for its data; "
+        "the largest node has 102,400 MiB."
+    )
+    assert (dataset.state, dataset.holds) == ("staged", 0)
+    jobs.advance(job=job, at=db_now())
+    assert job.events.filter(verb="end").count() == 1
+
+
+def test_a_job_whose_node_has_gone_meanwhile_waits_for_another(team):
+    """That no node has the GPUs any more is no reason to end what was accepted."""
+    node = make_node("n1", gpus=2)
+    dataset = listed(team, [1], "declared")
+    job = jobs.submit(job=with_input(draft(team, gpus=2), dataset), actor=OWNER)
+    node.gpus.all().update(present=False)
+    Dataset.objects.filter(pk=dataset.pk).update(state="staged")
+    assert jobs.advance(job=job, at=db_now()).state == "queued"
 
 
 def test_a_portal_without_nodes_lets_a_job_wait_for_the_first(team):

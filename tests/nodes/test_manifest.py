@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from jobs.models import Job, JobInput, ShardPart
-from jobs.shards import create_shards
+from jobs.shards import create_shards, cut_job
 from nodes import leases, manifest
 from nodes.manifest import BadCursor, file_page, lease_file, lease_totals
 from nodes.models import Lease
@@ -59,7 +59,7 @@ def job_on(team, inputs: list[tuple[Dataset, dict]], shards: int = 1, **fields) 
     job.shards.all().delete()
     for number, (dataset, how) in enumerate(inputs):
         JobInput.objects.create(job=job, dataset=dataset, mount=f"in{number}", **how)
-    create_shards(job=job, at=db_now())
+    create_shards(cut_job(job=job, at=db_now()))
     return job
 
 
