@@ -58,9 +58,9 @@ def clear(*, job: Job, actor: str) -> None:
         if job.state != JobState.ENDED:
             raise Conflict("This job has not ended; what it needs stays until then.")
         at, rest = db_now(), leftovers(job)
-        for dataset in rest.deleted:
+        for dataset in sorted(rest.deleted, key=lambda row: row.pk):
             staging.delete_dataset(
-                dataset=dataset, actor=actor, reason=DatasetReason.DELETED_BY_PERSON
+                dataset=dataset, actor=actor, reason=DatasetReason.DELETED_BY_PERSON, at=at
             )
         detail = {
             "datasets": [dataset.code for dataset in rest.deleted],

@@ -11,11 +11,12 @@ from django.db import transaction
 from django.db.models import F
 
 from jobs.capacity import capacity_problem
-from jobs.models import MAX_ATTEMPTS, After, Job, JobInput, Shard
+from jobs.models import MAX_ATTEMPTS, After, Job, Shard
 from jobs.shards import Cut, create_shards, cut_job, declared_bytes
 from jobs.signals import cancel_asked, job_ended, shard_queued
 from jobs.states import JobState, Outcome, Reason, ShardKind, ShardState
 from portal.base.clock import db_now
+from portal.base.commits import again_after_deadlock
 from portal.base.errors import Conflict, DomainError
 from portal.base.moves import move
 from portal.teams.models import Team
@@ -54,12 +55,10 @@ def submit(*, job: Job, actor: str) -> Job:
                 "output": _output_dataset(job, actor, at),
             },
         )
-        for job_input in job.inputs.select_related("dataset"):
-            _hold_input(job, job_input, at)
-        if job.code_dataset:
-            staging.hold(
-                dataset=job.code_dataset, holder=job.code, label=f"code of {job.name}", at=at
-            )
+        for dataset in _data_needed(job):
+            code = dataset.pk == job.code_dataset_id
+            label = f"code of {job.name}" if code else f"{job.name} ({job.code}) reads it"
+            staging.hold(dataset=dataset, holder=job.code, label=label, at=at)
         if cut:
             _queue(job, cut, at)
         else:
@@ -93,23 +92,19 @@ def _output_dataset(job: Job, actor: str, at: datetime) -> Dataset:
         actor=actor,
         kind=DatasetKind.OUTPUT,
         keep_days=job.output_keep_days,
+        at=at,
     )
     staging.hold(dataset=output, holder=job.code, label=f"output of {job.name}", at=at)
     return output
 
 
-def _hold_input(job: Job, job_input: JobInput, at: datetime) -> None:
-    staging.hold(
-        dataset=job_input.dataset,
-        holder=job.code,
-        label=f"{job.name} ({job.code}) reads it",
-        at=at,
-    )
-
-
 def _data_needed(job: Job) -> list[Dataset]:
-    rows = [i.dataset for i in job.inputs.select_related("dataset")]
-    return [*rows, job.code_dataset] if job.code_dataset else rows
+    """The inputs and the code, each once, by key: who writes several datasets does so in this
+    order, or two that share some wait for each other for ever."""
+    rows = {row.dataset_id: row.dataset for row in job.inputs.select_related("dataset")}
+    if job.code_dataset:
+        rows[job.code_dataset.pk] = job.code_dataset
+    return [rows[key] for key in sorted(rows)]
 
 
 def _all_staged(job: Job) -> bool:
@@ -140,10 +135,15 @@ def _queue(job: Job, cut: Cut, at: datetime) -> None:
     shard_queued.send(Job, job=job)
 
 
+@again_after_deadlock
 def cancel(*, job: Job, actor: str) -> Job:
-    """Ask for the end. What holds no compute ends at once, the rest on its node's word."""
+    """Ask for the end. What holds no compute ends at once, the rest on its node's word.
+
+    It writes the job before the nodes of its leases, a release the node before the job.
+    """
     with transaction.atomic():
         at = db_now()
+        job.refresh_from_db()
         check_cancel(job)
         asked = Job.objects.filter(pk=job.pk, cancel_asked_at=None).update(
             cancel_asked_at=at, cancel_asked_by=actor
@@ -159,7 +159,7 @@ def cancel(*, job: Job, actor: str) -> Job:
             end_shard(
                 shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at, actor=actor
             )
-        cancel_asked.send(Job, job=job)
+        cancel_asked.send(Job, job=job, at=at)
         job.refresh_from_db()
     return job
 
@@ -313,42 +313,47 @@ def _end_job(
         detail={"outcome": outcome} | ({"sentence": sentence} if sentence else {}),
         changes={"outcome": outcome, "reason": reason, "ended_at": at},
     )
-    _settle_output(job, outcome)
     for dataset in _data_needed(job):
         staging.unhold(dataset=dataset, holder=job.code)
+    _settle_output(job, outcome, at)
     job_ended.send(Job, job=job, at=at)
     if reason != Reason.NO_NODE_FITS:
-        _delete_what_was_declared(job)
+        _delete_what_was_declared(job, at)
 
 
-def _settle_output(job: Job, outcome: str) -> None:
+def _settle_output(job: Job, outcome: str, at: datetime) -> None:
     """Seal what came back; an output that nothing ever came to is deleted."""
     output = job.output
     if output is None:
         return
+    # Its row is nobody else's until the job has ended, so it may come after the inputs'.
     staging.unhold(dataset=output, holder=job.code)
     if output.state in (DatasetState.FAILED, DatasetState.EXPIRING, DatasetState.PURGED):
         return  # what had come was lost before: its row says why
     if output.files.exists() or outcome == Outcome.SUCCEEDED:
         Dataset.objects.filter(pk=output.pk).update(partial=outcome != Outcome.SUCCEEDED)
         output.partial = outcome != Outcome.SUCCEEDED
-        staging.seal_dataset(dataset=output, actor="system")
+        staging.seal_dataset(dataset=output, actor="system", at=at)
     else:
-        staging.delete_dataset(dataset=output, actor="system", reason=DatasetReason.ABANDONED)
+        staging.delete_dataset(
+            dataset=output, actor="system", reason=DatasetReason.ABANDONED, at=at
+        )
 
 
-def _delete_what_was_declared(job: Job) -> None:
+def _delete_what_was_declared(job: Job, at: datetime) -> None:
     """Inputs and code whose deletion after release is part of the declaration.
 
     A dataset that another live job needs stays: its hold outlives this wish.
     """
-    chosen = [i.dataset for i in job.inputs.filter(after=After.DELETE).select_related("dataset")]
+    chosen = set(job.inputs.filter(after=After.DELETE).values_list("dataset_id", flat=True))
     if job.code_dataset and not job.keep_code:
-        chosen.append(job.code_dataset)
-    for dataset in chosen:
+        chosen.add(job.code_dataset.pk)
+    for dataset in _data_needed(job):
+        if dataset.pk not in chosen:
+            continue
         try:
             staging.delete_dataset(
-                dataset=dataset, actor=f"job {job.code}", reason=DatasetReason.AFTER_JOB
+                dataset=dataset, actor=f"job {job.code}", reason=DatasetReason.AFTER_JOB, at=at
             )
         except Conflict as needed:
             log.info("kept_after_job", dataset=dataset.code, why=str(needed))

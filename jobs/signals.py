@@ -2,6 +2,6 @@
 
 from django.dispatch import Signal
 
-job_ended = Signal()  # job
+job_ended = Signal()  # job, at
 shard_queued = Signal()  # job: something can be scheduled
-cancel_asked = Signal()  # job
+cancel_asked = Signal()  # job, at

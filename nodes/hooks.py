@@ -9,7 +9,6 @@ from jobs.signals import cancel_asked, job_ended, shard_queued
 from nodes import capacity, held, leases, records, tasks
 from nodes.models import Lease
 from nodes.states import BEFORE_GRANT, TERMINAL, LeaseReason, LeaseState
-from portal.base.clock import db_now
 from portal.base.wake import wake
 from staging.uploads import register_holder
 
@@ -39,9 +38,12 @@ def _shard_queued(sender: type[Job], job: Job, **kwargs: object) -> None:
     wake(tasks.schedule)
 
 
-def _cancel_asked(sender: type[Job], job: Job, **kwargs: object) -> None:
-    """Leases without compute end with the shards that were waiting."""
-    for lease in Lease.objects.filter(
-        shard__job=job, shard__state="ended", state__in=BEFORE_GRANT
-    ).select_related("shard__job", "node"):
-        leases.void(lease=lease, reason=LeaseReason.CANCELLED, at=db_now())
+def _cancel_asked(sender: type[Job], job: Job, at: datetime, **kwargs: object) -> None:
+    """Leases without compute end with the shards that were waiting.
+
+    Each is read for update: one that becomes ready just now is read as it is then.
+    """
+    waiting = Lease.objects.select_for_update(of=("self",)).select_related("shard__job", "node")
+    mine = waiting.filter(shard__job=job, shard__state="ended", state__in=BEFORE_GRANT)
+    for lease in mine.order_by("node_id", "pk"):
+        leases.void(lease=lease, reason=LeaseReason.CANCELLED, at=at)

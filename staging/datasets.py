@@ -30,15 +30,19 @@ def create_dataset(
     actor: str,
     kind: str = DatasetKind.INPUT,
     keep_days: int | None = None,
+    at: datetime | None = None,
 ) -> Dataset:
-    """A declared dataset. `keep_days`: None for the policy's, 0 for no date of deletion."""
+    """A declared dataset. `keep_days`: None for the policy's, 0 for no date of deletion.
+
+    `at`, here and in the verbs below: the time of the transaction that this is a part of.
+    """
     name = " ".join(str(name).split())
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise DomainError(f"A dataset needs a name of 1 to {LONGEST_NAME} printable characters.")
     if keep_days is not None and not 0 <= keep_days <= MOST_DAYS:
         raise DomainError(f"A dataset is kept for 0 to {MOST_DAYS} days.")
     with transaction.atomic():
-        now = db_now()
+        now = at or db_now()
         dataset = Dataset.objects.create(
             team=team,
             name=name,
@@ -51,7 +55,7 @@ def create_dataset(
     return dataset
 
 
-def seal_dataset(*, dataset: Dataset, actor: str) -> Dataset:
+def seal_dataset(*, dataset: Dataset, actor: str, at: datetime | None = None) -> Dataset:
     """No file will be added any more; once all have arrived it is checked.
 
     Sealing again does nothing. An input without a file is refused; an output may be empty.
@@ -60,7 +64,7 @@ def seal_dataset(*, dataset: Dataset, actor: str) -> Dataset:
     from staging.tasks import wake_verify
 
     with transaction.atomic():
-        now = db_now()
+        now = at or db_now()
         dataset.refresh_from_db()
         if dataset.state in (DatasetState.VERIFYING, DatasetState.STAGED):
             return dataset

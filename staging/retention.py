@@ -55,15 +55,18 @@ def set_expiry(*, dataset: Dataset, days: int, actor: str) -> Dataset:
     return dataset
 
 
-def delete_dataset(*, dataset: Dataset, actor: str, reason: str) -> Dataset:
+def delete_dataset(
+    *, dataset: Dataset, actor: str, reason: str, at: datetime | None = None
+) -> Dataset:
     """Decide the end of a dataset; the bytes go right after the commit.
 
-    Raises Conflict, naming who needs it, while it is held. Deleting twice does nothing.
+    `at`: the time of the transaction that this is a part of. Raises Conflict, naming who needs
+    it, while it is held. Deleting twice does nothing.
     """
     from staging.tasks import wake_purge
 
     with transaction.atomic():
-        now = db_now()
+        now = at or db_now()
         # The row is written before it is judged: a hold that comes now waits and then finds
         # another state, on PostgreSQL as on SQLite.
         free = Dataset.objects.filter(pk=dataset.pk, holds=0).exclude(state__in=ON_ITS_WAY_OUT)
@@ -191,20 +194,20 @@ def abandon_datasets(*, at: datetime) -> int:
     rows = Dataset.objects.filter(
         state=DatasetState.DECLARED, holds=0, created_at__lte=at - settings.UPLOAD_LIFETIME
     )
-    return _delete_all(list(rows[:BATCH]), "system", DatasetReason.ABANDONED)
+    return _delete_all(list(rows[:BATCH]), "system", DatasetReason.ABANDONED, at)
 
 
 def expire_datasets(*, at: datetime) -> int:
     """Delete datasets whose date has come and that nobody holds; how many."""
     due = Dataset.objects.due_for_deletion(at).order_by("expires_at")[:BATCH]
-    return _delete_all(list(due), POLICY, DatasetReason.RETENTION)
+    return _delete_all(list(due), POLICY, DatasetReason.RETENTION, at)
 
 
-def _delete_all(datasets: list[Dataset], actor: str, reason: str) -> int:
+def _delete_all(datasets: list[Dataset], actor: str, reason: str, at: datetime) -> int:
     deleted = 0
     for dataset in datasets:
         try:
-            delete_dataset(dataset=dataset, actor=actor, reason=reason)
+            delete_dataset(dataset=dataset, actor=actor, reason=reason, at=at)
         except Conflict:
             continue  # a job took hold of it since the list was made
         deleted += 1

@@ -1,9 +1,15 @@
-"""Commits that need not survive a power cut."""
+"""Commits that need not survive a power cut, and commits that another one got in the way of."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 
-from django.db import connection, transaction
+import structlog
+from django.db import OperationalError, connection, transaction
+
+log = structlog.get_logger(__name__)
+TRIES = 4
+DEADLOCK = "40P01"  # SQLSTATE of PostgreSQL, which ends one of the two
 
 
 @contextmanager
@@ -38,3 +44,25 @@ def _sqlite() -> Iterator[None]:
             yield
     finally:
         raw.execute("PRAGMA synchronous=FULL")
+
+
+def again_after_deadlock[**P, R](verb: Callable[P, R]) -> Callable[P, R]:
+    """Run a verb's whole transaction once more when PostgreSQL chose it to end a deadlock.
+
+    For verbs that a person waits for: agents and pumps come again by themselves. The verb reads its
+    rows anew each time. Inside an outer transaction it is run once, for that one is lost with it.
+    """
+
+    @wraps(verb)
+    def tried(*args: P.args, **kwargs: P.kwargs) -> R:
+        for left in reversed(range(TRIES)):
+            try:
+                return verb(*args, **kwargs)
+            except OperationalError as error:
+                deadlock = getattr(error.__cause__, "sqlstate", None) == DEADLOCK
+                if not (deadlock and left) or connection.in_atomic_block:
+                    raise
+                log.info("again_after_deadlock", verb=verb.__name__)
+        raise AssertionError("unreachable")
+
+    return tried

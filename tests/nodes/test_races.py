@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from jobs import services as jobs
 from jobs.models import Job
@@ -20,7 +20,9 @@ from nodes.report import Report
 from nodes.states import LeaseState
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
-from tests.factories import make_job, make_node
+from staging import services as staging
+from staging.models import Dataset
+from tests.factories import make_dataset, make_job, make_node
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 BLOCKED_S = 0.5  # time for the second act to come to the row that the first one holds
@@ -52,6 +54,30 @@ def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> Doma
     thread.join(30)
     assert not thread.is_alive()
     return caught[0] if caught else None
+
+
+def together(first: Callable[[], object], *others: Callable[[], object]) -> list[Exception]:
+    """All of `others` come to the rows that `first` has written, in order, before it commits."""
+    caught: list[Exception] = []
+
+    def run(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as error:
+            caught.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=[act]) for act in others]
+    with transaction.atomic():
+        first()
+        for thread in threads:
+            thread.start()
+            time.sleep(BLOCKED_S)
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return caught
 
 
 def running(job: Job, node: Node) -> Lease:
@@ -154,6 +180,57 @@ def test_a_draft_that_is_submitted_is_not_deleted(team, two_writers):
     )
     assert isinstance(error, Conflict)
     assert Job.objects.get(pk=job.pk).state == "queued"
+
+
+def test_two_jobs_that_end_at_once_let_go_of_what_they_share_in_one_order(team, two_writers):
+    """One reads X and Y, the other Y and X. Both wait for X here; in the order of their own
+    inputs the second would hold Y by now, which the first needs next."""
+    x, y = make_dataset(team, name="X"), make_dataset(team, name="Y")
+    both = []
+    for order in ((x, y), (y, x)):
+        job = make_job(team)
+        for dataset in order:
+            job.inputs.create(dataset=dataset, mount=dataset.name)
+            staging.hold(dataset=dataset, holder=job.code, label="reads it", at=db_now())
+        both.append(job)
+
+    def end(job: Job) -> None:
+        jobs.end_shard(shard=job.shards.get(), outcome="succeeded", reason="", at=db_now())
+
+    errors = together(
+        lambda: Dataset.objects.filter(pk=x.pk).update(reason=""),
+        *(lambda job=job: end(job) for job in both),
+    )
+    assert errors == []
+    assert set(Job.objects.values_list("state", flat=True)) == {"ended"}
+    assert set(Dataset.objects.filter(pk__in=[x.pk, y.pk]).values_list("holds", flat=True)) == {0}
+
+
+def test_a_cancel_that_meets_a_release_head_on_is_tried_again(team, two_writers):
+    """A release writes its node and then the job; a cancel the job and then the node."""
+    job, node = make_job(team, shards=2), make_node(gpus=2)
+    running(job, node)
+    shard = job.shards.get(state="queued")
+    node.refresh_from_db()
+    leases.place(shard=shard, node=node, disk_bytes=1, at=db_now())
+
+    def release_begins() -> None:
+        Node.objects.filter(pk=node.pk).update(reason="")
+        thread.start()
+        time.sleep(BLOCKED_S)
+        jobs.claim(job=Job.objects.get(pk=job.pk))
+
+    thread = threading.Thread(target=lambda: (jobs.cancel(job=job, actor="o"), connection.close()))
+    try:
+        with transaction.atomic():
+            release_begins()
+    except OperationalError:
+        pass  # PostgreSQL may choose either; an agent asks again
+    thread.join(60)
+    assert not thread.is_alive()
+    job.refresh_from_db()
+    assert job.cancel_asked_by == "o"
+    assert Lease.objects.filter(state="void").count() == 1
 
 
 FILE = {"path": "a.txt", "size": 3, "digest": "a" * 64}
