@@ -10,29 +10,23 @@ from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 from jobs import clearing
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, Reason, ShardState
-from nodes.meter import counted, declared_cap, job_meter, slices
+from nodes.meter import counted, slices
 from nodes.models import Lease, Node, SchedulerReason
-from nodes.states import LIVE, METERED, TERMINAL, LeaseState, NodeState
+from nodes.states import METERED, LeaseState, NodeState
 from portal.base.icons import look_of
-from portal.pages import pieces
+from portal.pages import attempts, pieces
 from portal.pages.history import history
 from portal.pages.retention import Retention, retention
-from portal.pages.steps import Step, current_step, steps
-from portal.pages.timeline import timeline
+from portal.pages.steps import Marks, Step, current_step, steps
+from portal.pages.timeline import Held, Timeline, rough_timeline, timeline
 from staging.models import Dataset, File
 
 PIECES_PER_PAGE = 25
+EXACT = 250  # attempts up to which the bar is drawn to the millisecond
 FILES_SHOWN = 12
 EVENTS_SHOWN = 40
 HISTORY_SHOWN = 12
 SILENT_AFTER = timedelta(seconds=60)
-
-METER_COLUMNS = [
-    "shard_id", "node_id", "number", "state", "reason", "gpu_count", "time_limit",
-    "output_window", "placed_at", "ready_at", "granted_at", "allocated_at", "running_at",
-    "returning_at", "releasing_at", "released_at", "ended_at", "last_report_at",
-    "output_verified_at", "output_state", "evidence", "fetched_bytes",
-]  # fmt: skip
 
 STEP_SENTENCES = {
     "staging": "The data is on its way to the store. Nothing is held and nothing is metered.",
@@ -69,34 +63,16 @@ class Stored:
     retention: Retention
 
 
-@dataclass(frozen=True)
-class Left:
-    """What is left of a job on the nodes, from the evidence of its attempts."""
-
-    released: int
-    proved: int
-    holding: int
-    gpus_clear: int
-    gpus_simulated: int
-    gpus_busy: int
-    gpus_not_checked: int
-    scratch_wiped: int
-    sealed: int
-    cached_bytes: int
-
-
 def with_parts(queryset: QuerySet[Job]) -> QuerySet[Job]:
     return queryset.select_related("team", "output", "code_dataset", "rerun_of")
 
 
-def job_leases(job: Job) -> list[Lease]:
-    """All attempts, with only the columns that times are derived from."""
-    return list(Lease.objects.filter(shard__job=job).only(*METER_COLUMNS))
-
-
 def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = None) -> dict:
     """The context of the live part. `only` filters the pieces by state or outcome."""
-    leases = job_leases(job)
+    live = attempts.live_of(job)
+    marks = attempts.marks_of(job, live)
+    held = attempts.held_of(job, live, at)
+    line = _line(job, live, held, at)
     rows = list(
         Shard.objects.filter(job=job)
         .order_by("-kind", "index")
@@ -109,27 +85,28 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
     files = _output_files(job)
     ended = job.state == JobState.ENDED
     cleared = job.events.filter(verb=clearing.VERB).exists()
-    nodes = list(Node.objects.filter(leases__shard__job=job).distinct())
-    live_nodes = {x.node_id for x in leases if x.state in LIVE}
+    nodes = list(Node.objects.filter(pk__in=attempts.of_job(job).values("node")))
+    live_nodes = {lease.node_id for lease in live}
     return {
         "job": job,
         "at": at,
         "rate_text": settings.RATE_TEXT,
         "cleared": cleared,
         "ended": ended,
-        "failed_piece": _failed_piece(rows) if leases and job.keep_log and not cleared else None,
+        "failed_piece": _failed_piece(rows) if nodes and job.keep_log and not cleared else None,
         "every": 2 if len(rows) <= pieces.LINKED else 5,
         "steps": steps(
             job,
-            leases,
+            marks,
             at,
+            lengths=line.lengths,
             pieces=len(rows),
             delivering=delivering,
-            sentence=_sentence(job, leases, waits, states),
+            sentence=_sentence(job, marks, waits, states),
         ),
-        "line": timeline(job, leases, at),
-        "meter": job_meter(leases, declared_cap(job), at),
-        "gpus_held": sum(x.gpu_count for x in leases if x.state in METERED),
+        "line": line,
+        "meter": held.meter,
+        "gpus_held": sum(lease.gpu_count for lease in live if lease.state in METERED),
         "waits": waits,
         "waiting_pieces": sum(state == ShardState.QUEUED for state, _ in states),
         "cells": rows if len(rows) <= pieces.LINKED else [],
@@ -143,7 +120,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "silent": [n for n in nodes if n.pk in live_nodes and _is_silent(n, at)],
         "simulated": any(node.simulated for node in nodes),
         "no_isolation": [node for node in nodes if node.isolation == "process"],
-        "left": left_of(leases),
+        "left": attempts.left_of(job),
         "files": files,
         "output_ready": bool(ended and files and job.output and job.output.state == "staged"),
         "stored": stored(job),
@@ -151,6 +128,13 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "can_cancel": job.state in (JobState.STAGING, JobState.QUEUED, JobState.ACTIVE)
         and job.cancel_asked_at is None,
     }
+
+
+def _line(job: Job, live: list[Lease], held: Held, at: datetime) -> Timeline:
+    """Exact where the bar can show it; with more attempts than that, to one unit of the bar."""
+    if attempts.of_job(job).count() <= EXACT:
+        return timeline(job, attempts.leases_of(job), held, at)
+    return rough_timeline(job, attempts.ended_marks(job), live, held, at)
 
 
 def declaration(job: Job) -> dict:
@@ -177,7 +161,7 @@ def _is_silent(node: Node, at: datetime) -> bool:
     )
 
 
-def _sentence(job: Job, leases: list[Lease], waits: list[SchedulerReason], states: list) -> str:
+def _sentence(job: Job, marks: Marks, waits: list[SchedulerReason], states: list) -> str:
     if job.state == JobState.ENDED:
         bad = sum(outcome not in ("", Outcome.SUCCEEDED) for _, outcome in states)
         share = f" {bad} of {len(states)} pieces." if len(states) > 1 and bad else ""
@@ -185,8 +169,8 @@ def _sentence(job: Job, leases: list[Lease], waits: list[SchedulerReason], state
     if job.cancel_asked_at:
         return f"{job.cancel_asked_by} asked to cancel. It ends when its node says so."
     delivering = any(state == ShardState.DELIVERING for state, _ in states)
-    step = current_step(job, leases, delivering)
-    if step == "output" and delivering and not any(x.state == "returning" for x in leases):
+    step = current_step(job, marks, delivering)
+    if step == "output" and delivering and LeaseState.RETURNING not in marks.states:
         return "The compute is released. The output is still on its way, unmetered."
     if step == "waiting" and waits:
         return waits[0].sentence
@@ -255,29 +239,6 @@ def stored(job: Job) -> list[Stored]:
     if job.output:
         rows.append(Stored("output", job.output, retention(job.output)))
     return rows
-
-
-def left_of(leases: list[Lease]) -> Left:
-    """Counts over the attempts that held compute."""
-    had = [x for x in leases if x.allocated_at]
-    found = [value for x in had for value in (x.evidence.get("gpus") or {}).values()]
-    return Left(
-        released=sum(x.state == LeaseState.RELEASED for x in had),
-        proved=sum(_is_proved(x.evidence) for x in had),
-        holding=sum(x.state in METERED for x in had),
-        gpus_clear=found.count("clear"),
-        gpus_simulated=found.count("simulated"),
-        gpus_busy=found.count("busy"),
-        gpus_not_checked=found.count("not checked"),
-        scratch_wiped=sum(x.evidence.get("scratch") == "wiped" for x in had),
-        sealed=sum(x.output_state == "sealed" and x.state in TERMINAL for x in had),
-        cached_bytes=sum(x.fetched_bytes for x in leases),
-    )
-
-
-def _is_proved(evidence: dict) -> bool:
-    """Whether the node showed that nothing is left; the portal may have stopped the meter alone."""
-    return evidence.get("processes") == "none" and evidence.get("scratch") == "wiped"
 
 
 def title_of(job: Job) -> str:

@@ -65,7 +65,8 @@ def legend(states: Sequence[tuple[str, str]]) -> list[Legend]:
 def grid(states: Sequence[tuple[str, str]]) -> Grid:
     """A drawing of all pieces in order, row by row; about three times as wide as high."""
     columns = max(20, min(200, round((len(states) * 3) ** 0.5)))
-    tones = [look_of(state, outcome).tone for state, outcome in states]
+    tone_of = {pair: look_of(*pair).tone for pair in set(states)}
+    tones = [tone_of[pair] for pair in states]
     runs: list[Run] = []
     for number, tone in enumerate(tones):
         column, row = number % columns, number // columns

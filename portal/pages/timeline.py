@@ -4,16 +4,17 @@ At each moment the job is in one phase. Where several attempts overlap, a metere
 an unmetered one, and running wins over the rest, so solid on the bar always means "on the meter".
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from jobs.models import Job
 from jobs.states import JobState
-from nodes.meter import held_until, slices
+from nodes.meter import JobMeter, held_until
 from nodes.models import Lease
 from portal.base.clock import milliseconds
+from portal.base.epoch import from_ms, to_ms
 
 # Highest first: which phase names a moment that several attempts share.
 METERED = ("run", "output", "launch", "release")
@@ -30,6 +31,14 @@ WORDS = {
     "release": "Release",
     "delivery": "Output still arriving, compute released",
 }
+PHASES = {
+    "fetch": "placed",
+    "ready": "ready",
+    "launch": "allocated",
+    "run": "running",
+    "output": "returning",
+    "release": "releasing",
+}  # each with the step of a lease that begins it
 ORDER = ("staging", "queue", "fetch", "ready", "launch", "run", "output", "release", "delivery")
 BAR_WIDTH = 1000
 SECOND = 1000
@@ -59,6 +68,16 @@ class Stretch:
 
 
 @dataclass(frozen=True)
+class Held:
+    """Held time of all attempts: the sums, ms by phase of METERED, and ms held before all data was
+    on the node, which is never."""
+
+    meter: JobMeter
+    phases: dict[str, int]
+    waited_ms: int
+
+
+@dataclass(frozen=True)
 class PhaseRow:
     """A row of the table beside the bar: time by the clock, and held time over all attempts."""
 
@@ -77,11 +96,14 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class Timeline:
+    """`lengths`: ms in which at least one attempt was in each metered phase."""
+
     start: datetime
     end: datetime
     stretches: list[Stretch]
     rows: list[PhaseRow]
     waiting_for_data_ms: int
+    lengths: dict[str, int]
 
     @property
     def wall_ms(self) -> int:
@@ -92,14 +114,7 @@ def spans(lease: Lease, at: datetime) -> list[tuple[str, datetime, datetime]]:
     """The phases of one attempt as (phase, start, end), empty ones left out."""
     stop = lease.ended_at or at
     held_end = held_until(lease, at) if lease.allocated_at else stop
-    marks = [
-        ("fetch", lease.placed_at),
-        ("ready", lease.ready_at),
-        ("launch", lease.allocated_at),
-        ("run", lease.running_at),
-        ("output", lease.returning_at),
-        ("release", lease.releasing_at),
-    ]
+    marks = [(phase, getattr(lease, f"{step}_at")) for phase, step in PHASES.items()]
     known = [(phase, begun) for phase, begun in marks if begun is not None]
     found = []
     for (phase, begun), (_, next_begun) in zip(known, [*known[1:], ("", held_end)], strict=True):
@@ -108,12 +123,12 @@ def spans(lease: Lease, at: datetime) -> list[tuple[str, datetime, datetime]]:
     return found
 
 
-def _ground(job: Job, leases: list[Lease], end: datetime) -> list[tuple[str, datetime, datetime]]:
+def _ground(
+    job: Job, last_end: datetime | None, live: bool, end: datetime
+) -> list[tuple[str, datetime, datetime]]:
     """What the job is in while no attempt of it is under way."""
     begun = job.submitted_at or job.created_at
     queued = job.queued_at or end
-    last_end = max((lease.ended_at for lease in leases if lease.ended_at), default=None)
-    live = any(lease.ended_at is None for lease in leases)
     delivering = (
         last_end is not None
         and not live
@@ -164,23 +179,109 @@ def _placed(
     ]
 
 
-def timeline(job: Job, leases: Iterable[Lease], at: datetime) -> Timeline:
+def timeline(job: Job, leases: Iterable[Lease], held: Held, at: datetime) -> Timeline:
     """Where the job's time went, from submit to its end or `at`."""
     leases = list(leases)
     start = job.submitted_at or job.created_at
     end = max(start, job.ended_at or at)
-    found = _ground(job, leases, end)
-    held = dict.fromkeys(METERED, 0)
-    waiting = 0
-    for lease in leases:
-        found += [(p, b, min(e, end)) for p, b, e in spans(lease, at)]
-        parts = slices(lease, at)
-        for phase in METERED:
-            held[phase] += getattr(parts, f"{phase}_ms")
-        if lease.allocated_at:
-            waiting += milliseconds((lease.ready_at or lease.allocated_at) - lease.allocated_at)
-    stretches = _placed(_sweep(found), start, end)
-    return Timeline(start, end, stretches, _rows(stretches, held), waiting)
+    last_end = max((lease.ended_at for lease in leases if lease.ended_at), default=None)
+    live = any(lease.ended_at is None for lease in leases)
+    of_leases = [(p, b, min(e, end)) for lease in leases for p, b, e in spans(lease, at)]
+    stretches = _placed(_sweep(_ground(job, last_end, live, end) + of_leases), start, end)
+    times: dict[str, list[tuple[int, int]]] = {phase: [] for phase in PHASES}
+    for phase, begun, done in of_leases:
+        times[phase].append((to_ms(begun), to_ms(done)))
+    rows = _rows(stretches, held.phases)
+    return Timeline(start, end, stretches, rows, held.waited_ms, _lengths(times))
+
+
+def _lengths(times: dict[str, list[tuple[int, int]]]) -> dict[str, int]:
+    """How long each metered phase was, its overlapping times taken once."""
+    found = {}
+    for phase in METERED:
+        total, last = 0, 0
+        for begun, done in sorted(times[phase]):
+            if done > last:
+                total += done - max(begun, last)
+                last = done
+        found[phase] = total
+    return found
+
+
+def rough_timeline(
+    job: Job,
+    ended: Iterable[Sequence[int | None]],
+    live: Iterable[Lease],
+    held: Held,
+    at: datetime,
+) -> Timeline:
+    """As `timeline`, to one unit of the bar: for jobs of so many attempts that it can show no more.
+
+    `ended` has a row for each ended attempt: when it came to each of PHASES, and its end, in ms.
+    A phase that touches a unit counts as the whole of it, the highest one wins as ever.
+    """
+    live = list(live)
+    start = job.submitted_at or job.created_at
+    end = max(start, job.ended_at or at)
+    zero, stop = to_ms(start), to_ms(end)
+    width = max(1, -(-(stop - zero) // BAR_WIDTH))
+    units = -(-(stop - zero) // width) or 1
+    steps = {phase: [0] * (units + 1) for phase in RANK}
+    times: dict[str, list[tuple[int, int]]] = {phase: [] for phase in PHASES}
+    last = None
+    for *marks, over in ended:
+        last = max(last or zero, over or zero)
+        _mark(times, marks, min(over or stop, stop))
+    for lease in live:
+        *marks, over = _marks(lease, at)
+        _mark(times, marks, min(over or stop, stop))
+    for phase, stays in times.items():
+        for came, left in stays:
+            _add(steps[phase], came - zero, left - zero, width)
+    last_end = None if last is None else from_ms(last)
+    for phase, begun, done in _ground(job, last_end, bool(live), end):
+        _add(steps[phase], to_ms(begun) - zero, to_ms(done) - zero, width)
+    stretches = _placed(_drawn(steps, zero, stop, width), start, end)
+    rows = _rows(stretches, held.phases)
+    return Timeline(start, end, stretches, rows, held.waited_ms, _lengths(times))
+
+
+def _drawn(
+    steps: dict[str, list[int]], zero: int, stop: int, width: int
+) -> list[tuple[str, datetime, datetime]]:
+    """The highest phase of each unit of `width` ms, neighbors of the same phase joined."""
+    open_now = [(phase, list(accumulate(steps[phase]))) for phase in RANK]
+    joined: list[tuple[str, datetime, datetime]] = []
+    for unit in range(len(steps["run"]) - 1):
+        top = next((phase for phase, counts in open_now if counts[unit]), None)
+        if top is None:
+            continue
+        begun, done = from_ms(zero + unit * width), from_ms(min(stop, zero + (unit + 1) * width))
+        if joined and joined[-1][0] == top and joined[-1][2] == begun:
+            begun = joined.pop()[1]
+        joined.append((top, begun, done))
+    return joined
+
+
+def _marks(lease: Lease, at: datetime) -> list[int | None]:
+    times = [getattr(lease, f"{step}_at") for step in PHASES.values()]
+    return [to_ms(time) if time else None for time in [*times, held_until(lease, at)]]
+
+
+def _mark(times: dict[str, list[tuple[int, int]]], marks: Sequence[int | None], over: int) -> None:
+    """The phases of one attempt, each up to the next one that came, none beyond `over`."""
+    after = over
+    for phase, begun in zip(reversed(PHASES), reversed(marks), strict=True):
+        if begun is not None:
+            if begun < after:
+                times[phase].append((begun, after))
+            after = min(begun, over)
+
+
+def _add(steps: list[int], begun: int, done: int, width: int) -> None:
+    if begun < done:
+        steps[max(0, begun // width)] += 1
+        steps[min(len(steps) - 1, -(-done // width))] -= 1
 
 
 def _rows(stretches: list[Stretch], held: dict[str, int]) -> list[PhaseRow]:

@@ -12,7 +12,7 @@ from nodes import fleet, scheduler, watch
 from nodes.models import Gpu, Installation, Lease, LeaseGpu, LedgerRow, Node
 from portal.base.clock import db_now
 from portal.base.errors import Stale
-from portal.pages.jobpage import left_of
+from portal.pages.attempts import left_of
 from tests.factories import make_job, make_node
 from tests.nodes.agent_model import ModelAgent
 
@@ -404,7 +404,7 @@ def test_a_node_in_contact_that_proves_nothing_is_quarantined(job, agent):
     assert Node.objects.get().state == "quarantined"
     event = the_lease().events.get(verb="released")
     assert (event.actor, event.reason) == ("system", "no_evidence")
-    assert left_of([the_lease()]).proved == 0
+    assert left_of(the_lease().shard.job).proved == 0
 
 
 def test_a_silent_node_is_offline_and_what_it_had_not_started_goes_elsewhere(job, agent, node):

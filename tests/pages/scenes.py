@@ -287,6 +287,70 @@ def huge_job(team: Team, pieces: int = 10_000) -> Job:
     return job
 
 
+def with_attempts(job: Job, nodes: list[Node]) -> Job:
+    """An attempt for each piece of a huge job that has ended or runs, forty at a time."""
+    begun = ago(36_000)
+    Job.objects.filter(pk=job.pk).update(submitted_at=begun, queued_at=begun, active_at=begun)
+    job.refresh_from_db()
+    rows = []
+    for number, shard in enumerate(job.shards.exclude(state="queued")):
+        start = begun + timedelta(seconds=number // 40 * 100)
+        steps = {
+            f"{step}_at": start + timedelta(seconds=age)
+            for step, age in zip(STEPS, (0, 3, 4, 5, 6, 90, 95, 97), strict=True)
+        }
+        ended = shard.state == "ended"
+        if not ended:
+            steps = dict(list(steps.items())[:5])
+        more: dict[str, object] = {
+            "ended_at": steps.get("released_at"),
+            "state": "released" if ended else "running",
+        }
+        if ended:
+            found = {f"GPU-{number % 64}": "clear"}
+            more |= {
+                "evidence": EVIDENCE | {"gpus": found},
+                "output_verified_at": steps["releasing_at"],
+            }
+        rows.append(
+            Lease(
+                shard=shard,
+                node=nodes[number % len(nodes)],
+                epoch=1,
+                number=1,
+                gpu_count=1,
+                cpus=1,
+                memory_bytes=1,
+                disk_bytes=1,
+                time_limit=job.time_limit,
+                output_window=timedelta(seconds=120),
+                **steps,
+                **more,
+            )
+        )
+    Lease.objects.bulk_create(rows, batch_size=500)
+    LedgerRow.objects.bulk_create(map(_ledger, (x for x in rows if x.ended_at)), batch_size=500)
+    return job
+
+
+def _ledger(lease: Lease) -> LedgerRow:
+    assert lease.ended_at
+    assert lease.allocated_at
+    parts = slices(lease, lease.ended_at)
+    charged, why = counted(lease, lease.ended_at)
+    return LedgerRow(
+        lease=lease,
+        gpus=lease.gpu_count,
+        allocated_at=lease.allocated_at,
+        ended_at=lease.ended_at,
+        held_ms=parts.held_ms,
+        counted_ms=charged,
+        uncounted_reason=why,
+        created_at=lease.ended_at,
+        **vars(parts),
+    )
+
+
 def every_job(team: Team, node: Node) -> list[Job]:
     """One job for each thing that a job page can show; the node needs at least 12 GPUs."""
     return [

@@ -7,7 +7,8 @@ from django.test import Client
 from django.urls import reverse
 
 from jobs.models import Job
-from nodes.models import Node
+from nodes.models import Lease, Node
+from portal.pages.jobpage import PIECES_PER_PAGE
 from staging.models import File
 from tests.factories import make_job, make_node
 from tests.pages import scenes
@@ -221,8 +222,34 @@ def test_the_number_of_queries_does_not_grow_with_pieces(
 
 
 def test_ten_thousand_pieces_are_one_drawing(owner_client, team):
-    job = scenes.huge_job(team)
+    job = scenes.with_attempts(scenes.huge_job(team), [make_node(gpus=8)])
     html = page(owner_client, job, "?only=failed")
     assert 'class="grid"' in html
     assert "37 failed" in html
     assert len(html) < 200_000
+
+
+def test_thousands_of_attempts_cost_no_query_and_are_not_read_as_rows(
+    owner_client, team, django_assert_max_num_queries, monkeypatch
+):
+    """The live part is asked for every few seconds; `make bench-pages` says how long it takes."""
+    node = make_node(gpus=8)
+    few, many = (
+        scenes.with_attempts(scenes.huge_job(team, pieces), [node]) for pieces in (500, 2000)
+    )
+    made: list[Lease] = []
+    monkeypatch.setattr(Lease, "__init__", counting(Lease.__init__, made))
+    with django_assert_max_num_queries(32) as seen:
+        owner_client.get(reverse("job_live", args=[few.code]))
+    with django_assert_max_num_queries(len(seen)):
+        owner_client.get(reverse("job_live", args=[many.code]))
+    running = few.shards.filter(state="active").count() + many.shards.filter(state="active").count()
+    assert len(made) <= running + 2 * PIECES_PER_PAGE
+
+
+def counting(method, made: list):
+    def counted(self, *args, **kwargs):
+        made.append(self)
+        method(self, *args, **kwargs)
+
+    return counted

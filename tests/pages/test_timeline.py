@@ -1,6 +1,6 @@
 """The bar, the steps and the grid: pure functions of rows."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.models import Job
+from nodes.meter import job_meter, slices
 from nodes.models import Lease
 from portal.base.clock import db_now
-from portal.pages import pieces
-from portal.pages.jobpage import job_leases
-from portal.pages.steps import steps
-from portal.pages.timeline import BAR_WIDTH, spans, timeline
+from portal.pages import attempts, pieces
+from portal.pages.steps import Marks, Step, steps
+from portal.pages.timeline import BAR_WIDTH, Timeline, rough_timeline, spans, timeline
 from tests.factories import make_job, make_node
 from tests.pages import scenes
 
@@ -25,15 +25,33 @@ def node():
     return make_node("sim-1", gpus=24)
 
 
+def marks(job: Job) -> Marks:
+    return attempts.marks_of(job, attempts.live_of(job))
+
+
+def drawn(job: Job, at: datetime | None = None) -> Timeline:
+    at = at or db_now()
+    held = attempts.held_of(job, attempts.live_of(job), at)
+    return timeline(job, attempts.leases_of(job), held, at)
+
+
+def stepped(job: Job, **said) -> list[Step]:
+    return steps(job, marks(job), db_now(), lengths=drawn(job).lengths, **said)
+
+
 def shown(job: Job) -> dict[str, str]:
-    leases = job_leases(job)
-    found = steps(job, leases, db_now(), pieces=1, delivering=False, sentence="Because.")
+    found = stepped(
+        job,
+        pieces=1,
+        delivering=False,
+        sentence="Because.",
+    )
     return {step.key: step.mark for step in found}
 
 
 def test_the_bar_covers_the_whole_time_to_scale(team, node):
     job = scenes.succeeded_job(team, node)
-    line = timeline(job, job_leases(job), db_now())
+    line = drawn(job)
     assert line.start == job.submitted_at
     assert line.end == job.ended_at
     assert sum(part.ms for part in line.stretches) == line.wall_ms
@@ -44,8 +62,7 @@ def test_the_bar_covers_the_whole_time_to_scale(team, node):
 
 def test_metered_parts_of_one_piece_are_its_held_time(team, node):
     job = scenes.succeeded_job(team, node)
-    leases = job_leases(job)
-    line = timeline(job, leases, db_now())
+    line = drawn(job)
     metered = sum(part.ms for part in line.stretches if part.metered)
     held = job.shards.get().leases.get().ledger.held_ms
     assert metered == held
@@ -55,14 +72,14 @@ def test_metered_parts_of_one_piece_are_its_held_time(team, node):
 
 def test_a_job_that_never_held_compute_is_all_hollow(team):
     job = scenes.cancelled_in_queue(team)
-    line = timeline(job, [], db_now())
+    line = drawn(job)
     assert not any(part.metered for part in line.stretches)
     assert [part.phase for part in line.stretches] == ["staging", "queue"]
 
 
 def test_a_metered_phase_wins_where_pieces_overlap(team, node):
     job = scenes.running_job(team, node)
-    line = timeline(job, job_leases(job), db_now())
+    line = drawn(job)
     assert line.stretches[-1].phase == "run"
     ends = [(part.start, part.end) for part in line.stretches]
     assert all(first[1] == then[0] for first, then in pairwise(ends))
@@ -154,7 +171,12 @@ def test_a_steps_length_leaves_out_the_time_between_pieces(team, node):
         ages = (480, 470, 460, run + 1, run, returning, returning - 2, returning - 3)
         scenes.make_lease(shard, node, *ages, reason="exited", exit_code=0)
     scenes.set_states(job, "ended", "succeeded", ended_at=scenes.ago(170))
-    found = steps(job, job_leases(job), db_now(), pieces=3, delivering=False, sentence="")
+    found = stepped(
+        job,
+        pieces=3,
+        delivering=False,
+        sentence="",
+    )
     length = {step.key: round((step.ms or 0) / 1000) for step in found}
     assert length["run"] == (400 - 340) + (200 - 180)
     assert length["output"] == 2 + 2 + 2
@@ -162,7 +184,12 @@ def test_a_steps_length_leaves_out_the_time_between_pieces(team, node):
 
 def test_steps_of_a_job_in_pieces_say_how_many_came_so_far(team, node):
     job = scenes.running_job(team, node)
-    found = steps(job, job_leases(job), db_now(), pieces=5, delivering=False, sentence="")
+    found = stepped(
+        job,
+        pieces=5,
+        delivering=False,
+        sentence="",
+    )
     notes = {step.key: step.note for step in found}
     assert notes["output"] == "2 of 5 pieces"
 
@@ -171,5 +198,46 @@ def test_output_on_its_way_after_release_is_the_present_step(team, node):
     job = make_job(team)
     scenes.make_lease(job.shards.get(), node, *range(80, 0, -10))
     scenes.set_states(job, "active")
-    found = steps(job, job_leases(job), db_now(), pieces=1, delivering=True, sentence="On its way.")
+    found = stepped(
+        job,
+        pieces=1,
+        delivering=True,
+        sentence="On its way.",
+    )
     assert next(step.key for step in found if step.mark == "current") == "output"
+
+
+@pytest.mark.parametrize("make", [scenes.running_job, scenes.succeeded_job, scenes.failed_job])
+def test_the_rough_bar_is_the_exact_one_to_a_unit(team, node, make):
+    """What many attempts are drawn by gives what a few are drawn by, a unit more or less."""
+    job, at = make(team, node), db_now()
+    exact = drawn(job, at)
+    live = attempts.live_of(job)
+    held = attempts.held_of(job, live, at)
+    rough = rough_timeline(job, attempts.ended_marks(job), live, held, at)
+    assert (rough.start, rough.end, rough.waiting_for_data_ms) == (exact.start, exact.end, 0)
+    assert sum(part.ms for part in rough.stretches) == rough.wall_ms
+    assert {r.phase: r.held_ms for r in rough.rows if r.metered} == {
+        r.phase: r.held_ms for r in exact.rows if r.metered
+    }
+    unit = timedelta(milliseconds=-(-exact.wall_ms // BAR_WIDTH))
+    shown_exact = [part for part in exact.stretches if part.end - part.start > 2 * unit]
+    shown_rough = [part for part in rough.stretches if part.end - part.start > 2 * unit]
+    for one, other in zip(shown_exact, shown_rough, strict=True):
+        assert one.phase == other.phase
+        assert abs(one.start - other.start) <= 2 * unit
+        assert abs(one.end - other.end) <= 2 * unit
+
+
+def test_the_sums_in_the_database_are_those_of_the_rows(team, node):
+    """What the page adds up in queries is what the meter says of each attempt."""
+    for make in (scenes.running_job, scenes.succeeded_job, scenes.failed_job):
+        job, at = make(team, node), db_now()
+        leases = attempts.leases_of(job)
+        held = attempts.held_of(job, attempts.live_of(job), at)
+        assert held.meter == job_meter(leases, held.meter.cap_gpu_ms, at)
+        for phase, ms in held.phases.items():
+            assert ms == sum(getattr(slices(lease, at), f"{phase}_ms") for lease in leases)
+        assert marks(job).first["allocated_at"] == min(
+            (lease.allocated_at for lease in leases if lease.allocated_at), default=None
+        )
