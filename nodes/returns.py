@@ -56,7 +56,10 @@ def _still_returns(lease: Lease) -> None:
 
 def _declare(lease: Lease, files: list[dict]) -> list[dict]:
     folder = lease.shard.folder
-    entries = [Entry(folder + f["path"], f["size"], f["digest"]) for f in files]
+    entries = [
+        Entry(folder + f["path"], f["size"], f["digest"], executable=f.get("executable", False))
+        for f in files
+    ]
     output = _output(lease)
     known = dict(output.files.filter(source=lease.code).values_list("path", "size"))
     total = sum((known | {e.path: e.size for e in entries}).values())

@@ -125,7 +125,12 @@ class Courier:
         return self._declare(files, batch[:half]) + self._declare(files, batch[half:])
 
     def _entry(self, found: Found) -> dict[str, Any]:
-        return {"path": found.path, "size": found.size, "digest": self.digests[found.path]}
+        return {
+            "path": found.path,
+            "size": found.size,
+            "digest": self.digests[found.path],
+            "executable": found.executable,
+        }
 
     def _call(self, path: str, body: Any) -> dict[str, Any]:
         return patiently(
@@ -173,9 +178,8 @@ class Courier:
     # -- confirm
 
     def _complete(self, files: dict[str, Found]) -> list[Found] | None:
-        """Ask the portal to accept the whole; the files that it misses, or None when it has all.
-        The protocol declares no file executable, so the manifest has none either."""
-        rows = [(self.digests[f.path], f.size, False, f.path) for f in files.values()]
+        """Ask the portal to accept the whole; the files that it misses, or None when it has all."""
+        rows = [(self.digests[f.path], f.size, f.executable, f.path) for f in files.values()]
         body = {"files": len(rows), "bytes": sum(row[1] for row in rows)}
         try:
             self._call("output/complete", {**body, "manifest_digest": manifest_digest(rows)})

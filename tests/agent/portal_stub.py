@@ -31,6 +31,7 @@ def digest_of(content: bytes) -> str:
 class Output:
     size: int
     digest: str
+    executable: bool = False
     content: bytes = b""
 
     @property
@@ -350,7 +351,9 @@ class _Handler(BaseHTTPRequestHandler):
         for entry in files:
             known = lease.outputs.get(entry["path"])
             if known is None or (known.size, known.digest) != (entry["size"], entry["digest"]):
-                known = lease.outputs[entry["path"]] = Output(entry["size"], entry["digest"])
+                known = lease.outputs[entry["path"]] = Output(
+                    entry["size"], entry["digest"], entry["executable"]
+                )
             number = list(lease.outputs).index(entry["path"])
             state = "have" if known.whole else "send"
             address = f"/tus/{lease.code}/{number}"
@@ -395,7 +398,7 @@ class _Handler(BaseHTTPRequestHandler):
         missing = [path for path, output in lease.outputs.items() if not output.whole]
         if missing:
             raise ProtocolError(409, "output_incomplete", send=missing)
-        rows = [(one.digest, one.size, False, path) for path, one in lease.outputs.items()]
+        rows = [(one.digest, one.size, one.executable, path) for path, one in lease.outputs.items()]
         expected = {"files": len(rows), "bytes": sum(row[1] for row in rows)}
         if body != {**expected, "manifest_digest": manifest_digest(rows)}:
             raise ProtocolError(400, "bad_manifest")

@@ -47,6 +47,23 @@ def test_success_returns_output_log_and_evidence(portal, agents):
     assert ages == sorted(ages, reverse=True)
 
 
+def test_the_next_job_can_run_what_this_one_has_built(portal, agents):
+    built = "printf '#!/bin/sh\\necho built\\n' > $E31_OUTPUT/tool.sh"
+    first = portal.place(
+        "make", work=script(f"{built}; chmod u+x $E31_OUTPUT/tool.sh; echo 1 > $E31_OUTPUT/plain")
+    )
+    agents()
+    assert portal.wait_phase(first, "released")["exit"]["code"] == 0, first.log
+    assert {path: one.executable for path, one in first.outputs.items()} == {
+        "tool.sh": True,
+        "plain": False,
+    }
+    inputs = {"data/in/tool.sh": first.outputs["tool.sh"].content}
+    second = portal.place("uses", inputs, work=script("$E31_DATA/in/tool.sh > $E31_OUTPUT/said"))
+    assert portal.wait_phase(second, "released")["exit"]["code"] == 0, second.log
+    assert contents(second) == {"said": b"built\n"}
+
+
 def test_python_code_and_variables(portal, agents):
     inputs = {"code/main.py": b"import helper", "code/pkg/helper.py": b"print('helped')"}
     inputs["code/go.sh"] = b"#!/bin/bash\nexec python3 main.py\n"

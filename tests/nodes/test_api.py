@@ -282,12 +282,36 @@ def test_the_whole_life_over_http(agent, job, tmp_path):
     node = Node.objects.get(pk=agent.node.pk)
     reserved = (node.reserved_cpus, node.reserved_memory_bytes, node.reserved_disk_bytes)
     assert reserved == (0, 0, 0)
+    assert _staged_for_the_next_job(agent, job) == {"0/r.txt": False, "1/r.txt": True}
+
+
+def _staged_for_the_next_job(agent: Agent, job: Job) -> dict[str, bool]:
+    """The files of a job's output as the node of the next one is told of them: which can be run."""
+    following = Job.objects.create(
+        team=job.team, name="Next", created_by="o", created_at=db_now(), script="x"
+    )
+    JobInput.objects.create(job=following, dataset=job.output, mount="in")
+    jobs.submit(job=following, actor="o")
+    scheduler.run_pass()
+    lease = Lease.objects.get(shard__job=following)
+    answer = agent.get(f"leases/{lease.code}/files", token=lease.token).json()
+    return {f["path"].removeprefix("data/in/"): f["executable"] for f in answer["files"]}
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, []])
+def test_executable_is_true_or_false(agent, lease, value):
+    file = {"path": "r", "size": 1, "digest": "0" * 64, "executable": value}
+    answer = agent.post(f"leases/{lease.code}/output", {"files": [file]}, token=lease.token)
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
 
 
 def _return_file(agent: Agent, lease: Lease, content: bytes) -> None:
     digest = hashlib.sha256(content).hexdigest()
     base = f"leases/{lease.code}/output"
-    file = {"path": "r.txt", "size": len(content), "digest": digest}
+    runs = lease.shard.index == 1
+    file = {"path": "r.txt", "size": len(content), "digest": digest} | (
+        {"executable": True} if runs else {}
+    )
     answer = agent.post(base, {"files": [file]}, token=lease.token).json()["files"][0]
     early = {"files": 1, "bytes": len(content), "manifest_digest": "0" * 64}
     refused = agent.post(f"{base}/complete", early, token=lease.token)
@@ -300,7 +324,8 @@ def _return_file(agent: Agent, lease: Lease, content: bytes) -> None:
         headers={"Tus-Resumable": "1.0.0", "Upload-Offset": "0"},
     )
     assert sent.status_code == 204, sent.content
-    manifest = hashlib.sha256(f"{digest} {len(content)} - r.txt\0".encode()).hexdigest()
+    line = f"{digest} {len(content)} {'x' if runs else '-'} r.txt\0"
+    manifest = hashlib.sha256(line.encode()).hexdigest()
     complete = {"files": 1, "bytes": len(content), "manifest_digest": manifest}
     for _ in range(2):  # the answer may be lost: a repeat says the same
         done = agent.post(f"{base}/complete", complete, token=lease.token)
