@@ -328,7 +328,7 @@ def _cause(
     most_disk = max(r.disk for r in able)
     if place.room is None and most_disk < shard.disk_bytes:
         return "no_disk", (
-            f"Needs {_gb(shard.disk_bytes)} of disk on a node; the most free is {_gb(most_disk)}."
+            f"Needs {_gib(shard.disk_bytes)} of disk on a node; the most free is {_gib(most_disk)}."
         )
     return "waits_for_compute", _compute_sentence(shard, able, start)
 
@@ -343,7 +343,7 @@ def _compute_sentence(shard: ShardView, rooms: Sequence[_Room], start: datetime 
     if room.cpus < shard.cpus:
         short.append((f"{shard.cpus} CPU" + "s" * (shard.cpus > 1), f"{max(0, room.cpus)}"))
     if room.memory < shard.memory_bytes:
-        short.append((f"{_gb(shard.memory_bytes)} of memory", _gb(max(0, room.memory))))
+        short.append((f"{_gib(shard.memory_bytes)} of memory", _gib(max(0, room.memory))))
     if not short:
         return "Earlier work on its node goes first."
     needs = " and ".join(need for need, _ in short)
@@ -376,5 +376,5 @@ def _free_at(now: datetime, shard: ShardView, room: _Room) -> datetime | None:
     return None
 
 
-def _gb(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB"
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB"

@@ -13,6 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http.request import validate_host
 from django.utils import timezone
 
+from nodes import watch
 from nodes.agent import sandbox
 from nodes.models import NO_ISOLATION, Node
 from nodes.states import NodeState
@@ -173,6 +174,18 @@ def scheduler() -> Iterator[Finding]:
         yield problem(f"{part.why} {part.detail}".strip())
 
 
+def silence() -> Iterator[Finding]:
+    """Asked as a worker asks before it counts a node's silence."""
+    if watch.portal_answers():
+        yield fine(f"The portal answers at {settings.PUBLIC_URL}, asked from here.")
+    else:
+        yield problem(
+            f"{settings.PUBLIC_URL}/healthz cannot be reached from here. Where a worker cannot "
+            "reach it either, the portal counts as away and the silence of a node is never "
+            "counted: work on a lost node is not tried elsewhere."
+        )
+
+
 def people() -> Iterator[Finding]:
     try:
         operators = User.objects.filter(is_staff=True, is_active=True).count()
@@ -234,6 +247,7 @@ SUBJECTS = (
     mailing,
     static_files,
     scheduler,
+    silence,
     people,
     nodes,
     isolation,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodes.plan import Clearance, GpuView, LeaseView, NodeView, Placement, ShardView, plan
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-GB = 10**9
+GIB = 2**30
 
 
 def shard(number: int, gpus: int = 1, **fields) -> ShardView:
@@ -18,8 +18,8 @@ def shard(number: int, gpus: int = 1, **fields) -> ShardView:
         "order": (number,),
         "gpu_memory_bytes": 0,
         "cpus": 1,
-        "memory_bytes": GB,
-        "disk_bytes": GB,
+        "memory_bytes": GIB,
+        "disk_bytes": GIB,
         "hours": timedelta(hours=1),
     } | fields
     return ShardView(id=number, gpus=gpus, **values)
@@ -27,16 +27,16 @@ def shard(number: int, gpus: int = 1, **fields) -> ShardView:
 
 def node(code: str = "a", gpus: int = 4, held: int = 0, **fields) -> NodeView:
     views = tuple(
-        GpuView(f"{code}{i}", 24 * GB, holder=f"held-{code}" if i < held else "")
+        GpuView(f"{code}{i}", 24 * GIB, holder=f"held-{code}" if i < held else "")
         for i in range(gpus)
     )
     values = {
         "cpus": 16,
-        "memory_bytes": 64 * GB,
-        "disk_bytes": 100 * GB,
+        "memory_bytes": 64 * GIB,
+        "disk_bytes": 100 * GIB,
         "free_cpus": 16,
-        "free_memory_bytes": 64 * GB,
-        "free_disk_bytes": 100 * GB,
+        "free_memory_bytes": 64 * GIB,
+        "free_disk_bytes": 100 * GIB,
     } | fields
     return NodeView(code=code, gpus=views, **values)
 
@@ -99,10 +99,10 @@ def test_at_most_so_many_pieces_at_once():
 
 
 def test_too_little_disk_is_said_with_both_numbers():
-    answer = plan(NOW, [shard(1, disk_bytes=50 * GB)], [node(free_disk_bytes=20 * GB)])
+    answer = plan(NOW, [shard(1, disk_bytes=50 * GIB)], [node(free_disk_bytes=20 * GIB)])
     assert answer.placements == []
     assert answer.reasons[0].sentence == (
-        "Needs 50.0 GB of disk on a node; the most free is 20.0 GB."
+        "Needs 50.0 GiB of disk on a node; the most free is 20.0 GiB."
     )
 
 
@@ -144,7 +144,7 @@ def situations(draw):
             n,
             gpus=draw(st.integers(0, 5)),
             cpus=draw(st.integers(1, 8)),
-            disk_bytes=draw(st.integers(0, 60)) * GB,
+            disk_bytes=draw(st.integers(0, 60)) * GIB,
             parallel=draw(st.none() | st.integers(1, 2)),
             job=f"job{draw(st.integers(0, 2))}",
         )
@@ -162,7 +162,7 @@ def situations(draw):
             gpus=(size := draw(st.integers(0, 5))),
             held=draw(st.integers(0, size)),
             free_cpus=draw(st.integers(0, 16)),
-            free_disk_bytes=draw(st.integers(0, 100)) * GB,
+            free_disk_bytes=draw(st.integers(0, 100)) * GIB,
             online=draw(st.booleans()),
             leases=tuple(leases),
         )

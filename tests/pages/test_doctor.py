@@ -1,5 +1,10 @@
 """`manage.py doctor`: each thing that can be wrong is said in a sentence."""
 
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 from django.core.management import call_command
 
@@ -13,8 +18,32 @@ def said(subject) -> str:
     return "\n".join(f"{finding.level}: {finding.sentence}" for finding in subject())
 
 
+class Portal(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
 @pytest.fixture
-def healthy(db, settings, tmp_path, monkeypatch) -> None:
+def portal(settings) -> Iterator[type[Portal]]:
+    """Something that answers at the portal's address."""
+    handler = type("Handler", (Portal,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        settings.PUBLIC_URL = f"http://127.0.0.1:{server.server_port}"
+        yield handler
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def healthy(db, settings, tmp_path, monkeypatch, portal) -> None:
     Installation.objects.update_or_create(id=1, defaults={"last_pass_at": db_now()})
     monkeypatch.setattr(parts, "broker", lambda: parts.Part(True))
     monkeypatch.setattr(checkup.sandbox, "probe", lambda: ("/usr/bin/bwrap", ""))
@@ -38,6 +67,18 @@ def test_problems_give_exit_code_1(healthy, settings, tmp_path, capsys):
     assert "problem: Static files are not collected" in out
     assert "1 problem found." in out
     assert "fine:" not in out
+
+
+def test_a_worker_that_cannot_reach_the_portal_counts_no_silence(portal, settings):
+    assert "fine: The portal answers" in said(checkup.silence)
+    portal.status = 503
+    assert "silence of a node is never counted" in said(checkup.silence)
+    portal.status = 404
+    assert "fine" in said(checkup.silence)
+    with socket.socket() as taken:  # bound and not listening: refused at once
+        taken.bind(("127.0.0.1", 0))
+        settings.PUBLIC_URL = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert f"problem: {settings.PUBLIC_URL}/healthz" in said(checkup.silence)
 
 
 def test_keys_that_others_can_read(settings):

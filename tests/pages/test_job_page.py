@@ -253,3 +253,15 @@ def counting(method, made: list):
         method(self, *args, **kwargs)
 
     return counted
+
+
+def test_the_table_of_pieces_says_no_reason_twice(owner_client, team):
+    """The exit code has a column, and one piece alone has its reason with the steps."""
+    sentence = "The work used more memory than it declared and was stopped."
+    node = make_node(gpus=24)
+    one = scenes.failed_job(team, node, "failed", "memory_limit")
+    assert page(owner_client, one).count(sentence) == 1
+    coded = scenes.with_attempts(scenes.huge_job(team, 30), [node])
+    assert "exit code other than 0" not in page(owner_client, coded, "?only=failed")
+    coded.shards.filter(outcome="failed").update(reason="memory_limit")
+    assert page(owner_client, coded, "?only=failed").count(sentence) >= 1

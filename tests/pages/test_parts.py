@@ -8,10 +8,13 @@ from django.core.paginator import Paginator
 from django.template import Context, Template
 from django.template.loader import render_to_string
 
+from jobs.models import Job
 from jobs.states import JobState, Outcome, ShardState
+from nodes.models import Lease, LedgerRow, Node
 from nodes.states import LeaseState, NodeState
 from portal.base import words
 from portal.base.icons import ICONS, STATES, look_of
+from portal.base.templatetags.portal import declared
 from staging.states import DatasetState, FileState, UploadState
 
 
@@ -29,6 +32,26 @@ from staging.states import DatasetState, FileState, UploadState
 )
 def test_bytes_in_decimal_units(number, text):
     assert words.in_bytes(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (2**29, "0.5 GiB"),
+        (3 * 2**29, "1.5 GiB"),
+        (15 * 2**40, "15,360 GiB"),
+        (0, "0 GiB"),
+        (None, ""),
+    ],
+)
+def test_what_was_declared_in_the_unit_of_the_form(number, text):
+    assert declared(number) == text
+
+
+@pytest.mark.parametrize("model", [Node, Lease, Job, LedgerRow])
+def test_columns_are_named_as_people_write_them(model):
+    names = " ".join(str(field.verbose_name) for field in model._meta.fields)
+    assert not {"gpu", "gpus", "cpu", "cpus"} & set(names.split())
 
 
 @pytest.mark.parametrize(

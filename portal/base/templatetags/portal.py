@@ -22,7 +22,10 @@ def in_bytes(number: int | None) -> str:
 @register.filter
 def declared(number: int | None) -> str:
     """Bytes as they were declared, in the form's unit: 1610612736 -> 1.5 GiB"""
-    return "" if number is None else f"{number / 2**30:,.4g} GiB"
+    if number is None:
+        return ""
+    gib = number / 2**30
+    return f"{gib:,.0f} GiB" if gib >= 1000 else f"{gib:.4g} GiB"
 
 
 @register.filter
