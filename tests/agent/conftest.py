@@ -30,7 +30,7 @@ def portal() -> Iterator[PortalStub]:
         assert stub.failures == []
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
     """The condition's value as soon as it is true; fails after `seconds`."""
     until = time.monotonic() + seconds
     while not (value := condition()):
@@ -65,11 +65,11 @@ class RunningAgent:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def text(self) -> str:
         return self.errors.read_text()

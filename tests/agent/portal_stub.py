@@ -74,7 +74,7 @@ class StubLease:
 
 def spec_of(code: str, **changes: Any) -> dict[str, Any]:
     """A spec as the portal makes it, small; `limits` are merged."""
-    limits = {"seconds": 60, "term_margin_seconds": 2, "output_window_seconds": 20, "cpus": 1}
+    limits = {"seconds": 60, "term_margin_seconds": 2, "output_window_seconds": 60, "cpus": 1}
     limits |= {"memory_bytes": GIB, "scratch_bytes": GIB, "output_bytes": GIB}
     limits |= {"log_bytes": 2**20, "processes": 64, **changes.pop("limits", {})}
     spec: dict[str, Any] = {"lease": code, "token": "1.1", "job": "job1", "team": "team1"}
@@ -132,7 +132,7 @@ class PortalStub:
         with self._changed:
             self._changed.notify_all()
 
-    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         """The condition's value as soon as it is true; fails with `what` after `seconds`."""
         until = time.monotonic() + seconds
         with self._changed:
@@ -145,7 +145,7 @@ class PortalStub:
     def _state(self) -> list[Any]:
         return [(one.code, one.report, one.log[-500:]) for one in self.leases.values()]
 
-    def wait_phase(self, lease: StubLease, phase: str, seconds: float = 20) -> dict[str, Any]:
+    def wait_phase(self, lease: StubLease, phase: str, seconds: float = 60) -> dict[str, Any]:
         self.wait(lambda: lease.phase == phase, f"{lease.code} {phase}", seconds)
         return lease.report
 

@@ -89,7 +89,7 @@ def test_the_portal_is_away_as_the_work_ends(portal, agents):
     )
     assert disk.read_json(journal)["output"] == "sealed"
     portal.away = False
-    portal.wait(lambda: lease.report.get("output") == "delivered", "delivered", 40)
+    portal.wait(lambda: lease.report.get("output") == "delivered", "delivered")
     assert lease.report["evidence"]["output"] == "sealed"
     assert lease.outputs["runs"].content == b"begun\n"
     assert lease.completions == 1
@@ -104,13 +104,13 @@ def test_what_misses_the_window_is_sealed_and_delivered_later(portal, agents):
     report = portal.wait_phase(lease, "released")
     assert (report["output"], report["evidence"]["output"]) == ("sealed", "sealed")
     held = report["ages"]["returning"] - report["ages"]["releasing"]
-    assert 1000 <= held < 2500
+    assert held >= 1000  # and it ended, though the store never came back
     folder = agent.state / "leases" / "wind"
     assert not (folder / "scratch").exists()
     agent.kill()
     agent.start()
     portal.store_away = False
-    portal.wait(lambda: lease.report.get("output") == "delivered", "delivered", 40)
+    portal.wait(lambda: lease.report.get("output") == "delivered", "delivered")
     lease.order = "forget"
     portal.wait_phase(lease, "gone")
     assert not folder.exists()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -107,11 +106,9 @@ def test_a_faulty_gpu_is_unusable_with_its_reason(driver):
 def test_a_driver_that_blocks_is_not_answering_and_nobody_waits(driver, monkeypatch):
     gpus = driver()
     assert len(looked(gpus)[0]) == 2
-    monkeypatch.setenv("STUB_HANG", "60")
+    monkeypatch.setenv("STUB_HANG", "3600")
     gpus.deadline = 0.5
-    begun = time.monotonic()
-    found, _ = looked(gpus)
-    assert time.monotonic() - begun < 5
+    found, _ = looked(gpus)  # it comes back while the driver still blocks
     assert {gpu["reason"] for gpu in found} == {"not answering"}
     assert not any(gpu["usable"] for gpu in found)
     assert gpus.fault_of(["GPU-stub-0"]) == "", "a silent driver is no proof of a fault"

@@ -325,7 +325,7 @@ def test_a_revoked_node_ends_its_work_and_says_why(portal, agents):
     agent = agents()
     begun(portal, lease)
     portal.poll_error = (401, "revoked")
-    assert agent.process.wait(20) == 3
+    assert agent.process.wait(60) == 3
     assert "revoked" in agent.text()
     assert agent.supervisors() == []
     assert list((agent.state / "leases").iterdir()) == []
@@ -336,8 +336,8 @@ def test_a_second_agent_touches_nothing(portal, agents):
     agent = agents()
     begun(portal, lease)
     other = agents()
-    assert other.process.wait(20) == 1
+    assert other.process.wait(60) == 1
     assert "Another agent uses the state folder" in other.text()
     portal.poll_error = (409, "second_agent")
-    assert agent.process.wait(20) == 4
+    assert agent.process.wait(60) == 4
     assert len(agent.supervisors()) == 1

@@ -39,7 +39,7 @@ def test_the_page_follows_the_job_to_its_end_and_then_stops(visit, mate, team, n
     page = open_job(visit, mate, job)
     expect(page.locator('[aria-current="step"] .step-name')).to_have_text("Run")
     finish(job)
-    expect(page.locator(".job-state")).to_contain_text("succeeded", timeout=10_000)
+    expect(page.locator(".job-state")).to_contain_text("succeeded", timeout=60_000)
     expect(page).to_have_title(re.compile("^Succeeded: "))
     expect(page.locator("#announce")).to_have_text("The job succeeded.")
     assert page.locator("#job-live").get_attribute("hx-get") is None
@@ -49,7 +49,7 @@ def test_the_page_follows_the_job_to_its_end_and_then_stops(visit, mate, team, n
 def test_the_meter_moves(visit, mate, team, node):
     page = open_job(visit, mate, scenes.state_job(team, node, 5))
     first = page.locator(".meter-number").inner_text()
-    expect(page.locator(".meter-number")).not_to_have_text(first, timeout=10_000)
+    expect(page.locator(".meter-number")).not_to_have_text(first, timeout=60_000)
     assert page.evaluate("window.sameLoad")
 
 
@@ -81,7 +81,7 @@ def test_a_hidden_tab_does_not_poll(visit, mate, team, node):
 def test_a_session_that_ended_shows_the_sign_in_page(visit, mate, team, node):
     page = open_job(visit, mate, scenes.state_job(team, node, 5))
     page.context.clear_cookies()
-    page.wait_for_url("**/accounts/**", timeout=10_000)
+    page.wait_for_url("**/accounts/**", timeout=60_000)
 
 
 def test_without_javascript_the_page_is_whole(visit, mate, team, node, browser, live_server):

@@ -85,7 +85,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_gone(pid: int, seconds: float = 10) -> None:
+def wait_gone(pid: int, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while alive(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
@@ -106,7 +106,7 @@ def test_a_signal_ends_everything(launch, number):
     os.kill(process.pid, number)
     assert line_with(process, f"asked {number.name}")
     assert line_with(process, "gone")
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     wait_gone(pid)
 
 
@@ -121,7 +121,7 @@ def test_the_terminals_signals_reach_the_launcher_only(launch):
     pid = pid_in(line_with(process, "pid"))
     assert os.getpgid(pid) == os.getpgid(process.pid) == process.pid
     os.killpg(process.pid, signal.SIGINT)
-    rest = process.communicate(timeout=20)[0]
+    rest = process.communicate(timeout=60)[0]
     assert "asked SIGINT" in rest
     assert "KeyboardInterrupt" not in rest
     wait_gone(pid)
@@ -151,7 +151,7 @@ def test_a_signal_to_make_alone(tmp_path, number):
     os.kill(process.pid, number)
     assert line_with(process, "asked SIG")
     wait_gone(pid)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
 
 
 def test_a_part_that_will_not_end_is_killed(launch):
@@ -169,7 +169,7 @@ def test_a_part_that_will_not_end_is_killed(launch):
     pid = pid_in(line_with(process, "pid"))
     process.terminate()
     assert line_with(process, "did not end within")
-    process.wait(10)
+    process.wait(60)
     wait_gone(pid)
 
 
@@ -192,7 +192,7 @@ def test_what_detached_itself_is_ended_too(launch):
     pid = pid_in(line_with(process, "detached"))
     process.terminate()
     assert line_with(process, "ending work that was still running")
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     wait_gone(pid)
 
 
@@ -252,7 +252,7 @@ def test_a_part_that_keeps_dying_is_given_up(launch):
             crew.pump(60)
     """)
     assert line_with(process, "problem: agent ended with exit code 3, 2 times in a row; giving up")
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 def test_the_last_words_of_a_part_are_printed(launch):
@@ -260,7 +260,7 @@ def test_the_last_words_of_a_part_are_printed(launch):
         code = crew.finish(crew.start(part("one", "print('no end of line', end=''); exit(7)")))
         crew.say(f"code {code}")
     """)
-    text = process.communicate(timeout=20)[0]
+    text = process.communicate(timeout=60)[0]
     assert "one          | no end of line\n" in text
     assert "code 7" in text
 

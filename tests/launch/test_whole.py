@@ -61,7 +61,7 @@ class Product:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail("it goes on:\n" + "\n".join(self.lines))
-        self.reader.join(10)
+        self.reader.join(60)
         return code
 
     @property
@@ -123,7 +123,7 @@ def rows(data: Path, query: str) -> list[tuple]:
 
 
 def assert_nothing_is_left(data: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := processes_of(data):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

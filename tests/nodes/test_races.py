@@ -51,7 +51,7 @@ def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> Doma
         first()
         thread.start()
         time.sleep(BLOCKED_S)
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
     return caught[0] if caught else None
 

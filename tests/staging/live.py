@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-LIMIT_S = 30
+LIMIT_S = 60
 PATCH_TYPE = "application/offset+octet-stream"
 
 
@@ -86,7 +86,7 @@ class Server:
         """SIGKILL to the server's whole session, as a power button would."""
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(60)
         self.process = None
 
     def connect(self) -> socket.socket:

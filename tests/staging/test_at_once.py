@@ -37,7 +37,7 @@ def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> None
         first()
         thread.start()
         time.sleep(BLOCKED_S)
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 

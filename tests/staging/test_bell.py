@@ -40,7 +40,7 @@ def test_a_ring_hands_out_an_empty_piece(connection):
     waiting = threading.Thread(target=lambda: found.append(bytes(next(pieces))))
     waiting.start()
     ring(key)
-    waiting.join(30)
+    waiting.join(60)
     assert found == [b""]
     client.sendall(b"def")
     assert bytes(next(pieces)) == b"def"

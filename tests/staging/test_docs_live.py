@@ -164,7 +164,7 @@ class TestCurl:
         first = run(file)
         until(lambda: first.poll() is not None or server.offset(address) > 10_000_000, "it goes on")
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait(10)
+        first.wait(60)
         at = server.offset(address)
         assert at > 10_000_000
         output, _ = run(file).communicate(timeout=60)

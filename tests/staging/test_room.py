@@ -105,7 +105,7 @@ def test_promises_made_at_once_never_exceed_the_quota(team, owner, quota):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(won) == 3
     assert TeamUsage.objects.get(team=team).promised_bytes == 90
 
@@ -121,7 +121,7 @@ def test_a_hold_and_a_deletion_at_once(team, owner, staged):
         start = threading.Barrier(2)
 
         def run(name: str, act, start=start, results=results) -> None:
-            start.wait(10)
+            start.wait(60)
             try:
                 act()
                 results.append(name)
@@ -143,7 +143,7 @@ def test_a_hold_and_a_deletion_at_once(team, owner, staged):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         dataset.refresh_from_db()
         assert len(results) == 1
         assert (dataset.state, dataset.holds) == (

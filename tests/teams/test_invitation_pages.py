@@ -1,6 +1,5 @@
 """Opening an invitation: as a new person, as an account that exists, as somebody else."""
 
-import time
 from datetime import timedelta
 
 import pytest
@@ -64,14 +63,12 @@ def test_two_different_passwords_are_refused(client, team):
 
 @pytest.mark.parametrize("field", ["password1", "password2"])
 @pytest.mark.parametrize("kind", sorted(HOSTILE))
-def test_hostile_passwords_are_form_errors_and_fast(client, team, field, kind):
+def test_hostile_passwords_are_form_errors(client, team, field, kind):
     path = invited(team, "new@x.example")
-    began = time.process_time()
     response = client.post(path, form_data(GOOD, field, HOSTILE[kind]))
     assert response.status_code == 200
     assert response.context["form"].errors
     assert not User.objects.exists()
-    assert time.process_time() - began < 5
 
 
 def test_a_signed_in_account_of_that_address_joins(stranger_client, stranger, team):

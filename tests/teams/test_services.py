@@ -205,7 +205,7 @@ def test_changing_limits_says_what_changed(team):
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite in memory has one connection")
 def test_two_admins_who_remove_each_other_at_once_leave_one(team, owner, mate):
     Membership.objects.filter(user=mate).update(role="admin")
-    gate, refused = threading.Barrier(2, timeout=10), []
+    gate, refused = threading.Barrier(2, timeout=60), []
 
     def remove(whom: User, by: User) -> None:
         row = membership(team, whom)
@@ -223,6 +223,6 @@ def test_two_admins_who_remove_each_other_at_once_leave_one(team, owner, mate):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
     assert len(refused) == 1
     assert team.memberships.filter(role="admin").count() == 1

@@ -105,7 +105,7 @@ class Person:
 
     def open(self, dataset: str, path: str = "") -> "Tab":
         page = self.context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._console)
         page.on("request", self._request)
