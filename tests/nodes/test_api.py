@@ -436,6 +436,63 @@ def test_a_lease_report_that_cannot_be_is_refused(agent, lease, fields):
     assert lease.state == "placed"
 
 
+GOOD_FILE = {"path": "r", "size": 1, "digest": "0" * 64}
+OUTPUTS = [
+    *({"files": [GOOD_FILE | wrong]} for wrong in (
+        {"path": ""}, {"path": 1}, {"path": None}, {"path": "x" * 5000}, {"path": "a\0"},
+        {"size": -1}, {"size": "1"}, {"size": 1.5}, {"size": 2**63}, {"size": None},
+        {"digest": ""}, {"digest": "0" * 63}, {"digest": "G" * 64}, {"digest": "0" * 64 + "-0"},
+        {"executable": 1}, {"executable": "yes"},
+    )),
+    {"files": []}, {"files": {}}, {"files": [GOOD_FILE] * 1001}, {"files": [{}]}, {},
+]  # fmt: skip
+GOOD_END = {"files": 1, "bytes": 1, "manifest_digest": "0" * 64}
+ENDS = [
+    GOOD_END | wrong
+    for wrong in (
+        {"files": -1},
+        {"files": "1"},
+        {"files": True},
+        {"files": 2**63},
+        {"bytes": -1},
+        {"bytes": None},
+        {"bytes": 2**63},
+        {"manifest_digest": ""},
+        {"manifest_digest": "x" * 64},
+        {"manifest_digest": "0" * 10_000},
+    )
+]
+ENROLS = [
+    {"token": "", "protocol": 1},
+    {"token": 1, "protocol": 1},
+    {"token": "x" * 300, "protocol": 1},
+    {"token": "a\0", "protocol": 1},
+    {"token": "x", "protocol": 2},
+    {"token": "x", "protocol": 1, "agent_version": "v" * 40},
+    {"token": "x", "protocol": 1, "hostname": ["h"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("output", body) for body in [*OUTPUTS, *HOSTILE]]
+    + [("output/complete", body) for body in [*ENDS, *HOSTILE]],
+)
+def test_a_return_that_cannot_be_is_refused_and_nothing_is_listed(agent, lease, path, body):
+    answer = agent.post(f"leases/{lease.code}/{path}", body, token=lease.token)
+    assert answer.status_code in (400, 413), answer.content
+    assert answer.json()["message"]
+    assert not lease.shard.job.output.files.exists()
+    lease.refresh_from_db()
+    assert lease.output_verified_at is None
+
+
+@pytest.mark.parametrize("body", ENROLS)
+def test_an_enrolment_that_cannot_be_is_refused(agent, body):
+    answer = agent.post("enrol", body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+
+
 def test_a_copied_credential_on_another_machine_is_refused(agent):
     agent.poll()
     answer = agent.post("poll", agent.poll_body(instance="f" * 16, boot="elsewhere"))
