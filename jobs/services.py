@@ -13,7 +13,7 @@ from django.db.models import F
 from jobs.capacity import capacity_problem
 from jobs.models import MAX_ATTEMPTS, After, Job, Shard
 from jobs.shards import Cut, create_shards, cut_job, declared_bytes
-from jobs.signals import cancel_asked, job_ended, shard_queued
+from jobs.signals import cancel_asked, job_ended, shard_ended, shard_queued
 from jobs.states import JobState, Outcome, Reason, ShardKind, ShardState
 from portal.base.clock import db_now
 from portal.base.commits import again_after_deadlock
@@ -139,7 +139,7 @@ def _queue(job: Job, cut: Cut, at: datetime) -> None:
 def cancel(*, job: Job, actor: str) -> Job:
     """Ask for the end. What holds no compute ends at once, the rest on its node's word.
 
-    It writes the job before the nodes of its leases, a release the node before the job.
+    It writes the job before the nodes of its leases, as does all else that may change a shard.
     """
     with transaction.atomic():
         at = db_now()
@@ -155,7 +155,8 @@ def cancel(*, job: Job, actor: str) -> Job:
         if job.state == JobState.STAGING:
             _end_job(job, at, Outcome.CANCELLED, Reason.CANCELLED, actor)
             return job
-        for shard in job.shards.filter(state=ShardState.QUEUED):
+        unheld = (ShardState.QUEUED, ShardState.DELIVERING)
+        for shard in job.shards.filter(state__in=unheld):
             end_shard(
                 shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at, actor=actor
             )
@@ -200,6 +201,7 @@ def end_shard(
                 "ended_at": at,
             },
         )
+        shard_ended.send(Shard, shard=shard, at=at)
         if outcome != Outcome.SUCCEEDED and shard.kind == ShardKind.MAIN:
             _end_finish_step(shard.job, outcome, at)
         settle_job(job=shard.job, at=at)
@@ -259,6 +261,16 @@ def requeue_shard(
             )
             settle_job(job=shard.job, at=at)
             shard_queued.send(Job, job=shard.job)
+
+
+def keep_shard(*, shard: Shard, to: str, at: datetime) -> None:
+    """An attempt that had been given up goes on: what its loss changed is taken back."""
+    with transaction.atomic():
+        if shard.state != to:
+            move(shard, to, "keep", at=at, actor="system")
+        Shard.objects.filter(pk=shard.pk, faults__gt=0).update(faults=F("faults") - 1)
+        shard.refresh_from_db()
+        settle_job(job=shard.job, at=at)
 
 
 def claim(*, job: Job) -> None:

@@ -66,7 +66,8 @@ JOB_MOVES: MoveTable = {
     J.ENDED: frozenset(),
 }
 SHARD_MOVES: MoveTable = {
-    S.QUEUED: frozenset({S.ACTIVE, S.ENDED}),
+    # queued -> delivering: an attempt whose output still waits on its node is kept after all.
+    S.QUEUED: frozenset({S.ACTIVE, S.DELIVERING, S.ENDED}),
     S.ACTIVE: frozenset({S.QUEUED, S.DELIVERING, S.ENDED}),
     S.DELIVERING: frozenset({S.QUEUED, S.ENDED}),
     S.ENDED: frozenset(),

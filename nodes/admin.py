@@ -386,7 +386,7 @@ class LeaseAdmin(OperatorAdmin):
         ("gpu_count", "cpus", "memory", "disk"),
         ("time_limit", "output_window"),
         STEPS,
-        ("output_state", "evidence", "forgotten"),
+        ("output_state", "evidence", "in_doubt"),
     )
 
     @admin.display(description="job")

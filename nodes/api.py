@@ -15,13 +15,14 @@ from django.views.decorators.http import require_http_methods
 
 from jobs import logs
 from nodes import fleet, polls, returns
+from nodes.errors import LeaseInDoubt, StaleLease
 from nodes.manifest import file_page, lease_file
 from nodes.models import Lease, Node
 from nodes.specs import lease_spec
 from nodes.states import LeaseState
 from portal.base.bodies import BadBody, checked_json
 from portal.base.crypto import hash_token
-from portal.base.errors import Conflict, DomainError, NotFound, TooLarge
+from portal.base.errors import DomainError, NotFound, TooLarge
 from portal.base.ranges import ranged
 from staging import services as staging
 
@@ -49,12 +50,6 @@ class UnknownLease(NotFound):
     """This node has no such lease."""
 
     code = "unknown_lease"
-
-
-class StaleLease(Conflict):
-    """The token is not the lease's present one, or the lease has ended."""
-
-    code = "stale_lease"
 
 
 def node_of(request: HttpRequest) -> Node:
@@ -105,6 +100,8 @@ def lease_view(*methods: str, after_release: bool = False) -> Callable[[View], V
                 raise UnknownLease("This node has no such lease.")
             if lease.token != request.headers.get("X-Lease-Token", ""):
                 raise StaleLease("Another attempt has this piece.")
+            if lease.in_doubt:
+                raise LeaseInDoubt("The node was silent for too long; its next poll decides.")
             allowed = LeaseState.RELEASED if after_release else ""
             if lease.ended_at is not None and lease.state != allowed:
                 raise StaleLease(f"This lease is {lease.state}.")

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from nodes import doubt
 from nodes.models import Installation, Lease, Node
 from nodes.states import HOLDING, NodeState
 from portal.base.clock import db_now
@@ -118,6 +119,7 @@ def revoke(*, node: Node, actor: str, reason: str = "") -> None:
         Node.objects.filter(pk=node.pk).update(revoked_at=at, enrol_token_hash="")
         node.revoked_at = at
         node.note("revoke", at=at, actor=actor, detail={"reason": reason[:300]})
+    doubt.node_left(node=node)
 
 
 def retire(*, node: Node, actor: str, reason: str = "") -> None:
@@ -129,6 +131,7 @@ def retire(*, node: Node, actor: str, reason: str = "") -> None:
             raise Conflict("This node still holds compute for a job. Drain it first.")
         move(node, NodeState.RETIRED, "retire", at=db_now(), actor=actor, **_because(reason))
         Node.objects.filter(pk=node.pk).update(credential_hash="", enrol_token_hash="")
+    doubt.node_left(node=node)
 
 
 def _because(reason: str) -> dict:

@@ -1,4 +1,4 @@
-"""Held time of jobs for the list of jobs: the ledger's sums and what is held now."""
+"""Held time of jobs for the list of jobs: the ledger's sums and what is not in it yet."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ def held_by_job(jobs: list[Job]) -> dict[int, int]:
     rows = LedgerRow.objects.filter(lease__shard__job__in=jobs).order_by()
     for row in rows.values("lease__shard__job").annotate(held=Sum("held_ms")):
         total[row["lease__shard__job"]] += row["held"]
-    live = Lease.objects.metered().filter(shard__job__in=jobs, ledger=None)
-    for lease in live.select_related("shard"):
+    rest = Lease.objects.unsettled().filter(shard__job__in=jobs)
+    for lease in rest.select_related("shard"):
         total[lease.shard.job_id] += slices(lease, at).held_ms
     return dict(total)

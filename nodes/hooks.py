@@ -4,9 +4,9 @@ from datetime import datetime
 
 from jobs import capacity as job_capacity
 from jobs import held as job_held
-from jobs.models import Job
-from jobs.signals import cancel_asked, job_ended, shard_queued
-from nodes import capacity, held, leases, records, tasks
+from jobs.models import Job, Shard
+from jobs.signals import cancel_asked, job_ended, shard_ended, shard_queued
+from nodes import capacity, doubt, held, leases, records, tasks
 from nodes.models import Lease
 from nodes.states import BEFORE_GRANT, TERMINAL, LeaseReason, LeaseState
 from portal.base.wake import wake
@@ -18,20 +18,30 @@ def connect() -> None:
     job_held.register(held.held_by_job)
     register_holder("lease", lease_may_upload)
     job_ended.connect(_job_ended, dispatch_uid="nodes.job_ended")
+    shard_ended.connect(_shard_ended, dispatch_uid="nodes.shard_ended")
     shard_queued.connect(_shard_queued, dispatch_uid="nodes.shard_queued")
     cancel_asked.connect(_cancel_asked, dispatch_uid="nodes.cancel_asked")
 
 
 def lease_may_upload(code: str) -> bool:
-    """A lease returns output until it is verified; a void, lost or fenced one never."""
+    """A lease returns output until it is verified; a void, lost or fenced one never.
+
+    One in doubt may: its bytes lie apart, and are dropped when another attempt begins.
+    """
     lease = Lease.objects.filter(code=code).first()
     if lease is None or lease.output_verified_at is not None:
         return False
-    return lease.state == LeaseState.RELEASED or lease.state not in TERMINAL
+    if lease.state == LeaseState.RELEASED and not lease.in_doubt:
+        return Lease.objects.delivering().filter(pk=lease.pk).exists()
+    return lease.in_doubt or lease.state not in TERMINAL
 
 
 def _job_ended(sender: type[Job], job: Job, at: datetime, **kwargs: object) -> None:
     records.write_record(job=job, at=at)
+
+
+def _shard_ended(sender: type[Shard], shard: Shard, at: datetime, **kwargs: object) -> None:
+    doubt.shard_ended(shard=shard, at=at)
 
 
 def _shard_queued(sender: type[Job], job: Job, **kwargs: object) -> None:

@@ -11,10 +11,11 @@ from django.db.models import F
 from jobs import services as jobs
 from jobs.models import Shard
 from jobs.states import ShardKind, ShardState
-from nodes import fleet
+from nodes import doubt, fleet
+from nodes.ledger import write_ledger
 from nodes.models import Gpu, Lease, LeaseGpu, Node
-from nodes.release import give_back, write_ledger
-from nodes.results import drop_output
+from nodes.release import give_back
+from nodes.results import drop_output, end_by_work, has_result
 from nodes.states import BEFORE_GRANT, HOLDING, LeaseReason, LeaseState
 from portal.base.errors import Conflict, Stale
 from portal.base.moves import move
@@ -26,6 +27,10 @@ def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
     """A new attempt that may fetch: disk is reserved, no GPU. Raises Stale or Conflict."""
     job = shard.job
     with transaction.atomic():
+        # Written first: an attempt of it that comes back to life is seen here, or sees this one.
+        waits = Shard.objects.filter(pk=shard.pk, state=ShardState.QUEUED)
+        if not waits.update(queued_at=F("queued_at")):
+            raise Stale("The piece no longer waits.")
         able = Node.objects.taking_work().filter(
             pk=node.pk,
             version=node.version,
@@ -34,8 +39,8 @@ def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
         reserved = able.update(
             reserved_disk_bytes=F("reserved_disk_bytes") + disk_bytes, version=F("version") + 1
         )
-        if not reserved or not Shard.objects.filter(pk=shard.pk, state=ShardState.QUEUED).exists():
-            raise Stale("The node or the piece has changed since the pass was planned.")
+        if not reserved:
+            raise Stale("The node has changed since the pass was planned.")
         number = shard.leases.count() + 1
         try:
             with transaction.atomic():
@@ -93,6 +98,7 @@ def grant(*, lease: Lease, at: datetime) -> bool:
                 actor="scheduler",
                 changes={"attempts": shard.attempts + 1},
             )
+            doubt.drop_outputs(shard=shard)
             jobs.settle_job(job=shard.job, at=at)
     except (Stale, IntegrityError) as error:
         log.info("grant_refused", lease=lease.code, why=str(error))
@@ -106,7 +112,8 @@ def _may_start(shard: Shard) -> None:
     """Raise Stale unless it still waits and its job may hold one lease more."""
     job = shard.job
     jobs.claim(job=job)
-    if shard.state != ShardState.QUEUED or job.cancel_asked_at is not None:
+    waits = Shard.objects.filter(pk=shard.pk, state=ShardState.QUEUED)
+    if not waits.update(queued_at=F("queued_at")) or job.cancel_asked_at is not None:
         raise Stale("The piece no longer waits.")
     holding = Lease.objects.filter(shard__job=job, state__in=HOLDING).count()
     if job.parallel is not None and holding >= job.parallel:
@@ -162,9 +169,16 @@ def declare_forgotten(*, lease: Lease, at: datetime) -> None:
 
 
 def lose(*, lease: Lease, at: datetime, reason: str = LeaseReason.SILENT) -> None:
-    """The meter ends at its last report, its GPUs stay taken until the node proves them free, and
-    the shard is tried elsewhere."""
+    """The shard is tried elsewhere. GPUs stay taken until the node proves them free.
+
+    After a silence the lease is in doubt: its node may come back further on than the next attempt.
+    A lease whose work had ended and whose output is verified is its shard's result instead.
+    """
     with transaction.atomic():
+        jobs.claim(job=lease.shard.job)
+        lease.refresh_from_db()
+        done = has_result(lease)
+        in_doubt = reason == LeaseReason.SILENT and not done and lease.node.revoked_at is None
         move(
             lease,
             LeaseState.LOST,
@@ -172,9 +186,38 @@ def lose(*, lease: Lease, at: datetime, reason: str = LeaseReason.SILENT) -> Non
             at=at,
             actor="system",
             reason=reason,
-            changes={"reason": reason, "ended_at": at},
+            changes={
+                "reason": lease.reason if done else reason,
+                "ended_at": at,
+                "in_doubt": in_doubt,
+            },
         )
         give_back(lease)
-        write_ledger(lease=lease, at=at)
-        drop_output(lease)
+        if done:
+            write_ledger(lease=lease, at=at)
+            end_by_work(lease=lease, problem=lease.evidence, at=at)
+            return
+        if not in_doubt:
+            drop_output(lease)
+            write_ledger(lease=lease, at=at)
         jobs.requeue_shard(shard=lease.shard, reason=reason, at=at, fault=True)
+
+
+def fence(*, lease: Lease, at: datetime) -> None:
+    """Another attempt of its shard is kept. Its GPUs stay taken until its node lists it no more."""
+    with transaction.atomic():
+        if lease.state in BEFORE_GRANT or lease.state == LeaseState.GRANTED:
+            void(lease=lease, reason=LeaseReason.FENCED, at=at)
+            return
+        move(
+            lease,
+            LeaseState.LOST,
+            "fence",
+            at=at,
+            actor="system",
+            reason=LeaseReason.FENCED,
+            changes={"reason": LeaseReason.FENCED, "ended_at": at},
+        )
+        give_back(lease)
+        drop_output(lease)
+        write_ledger(lease=lease, at=at)

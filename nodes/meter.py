@@ -26,6 +26,7 @@ FAULTS = frozenset(
         LeaseReason.FETCH_FAILED,
         LeaseReason.NODE_DISK_FULL,
         LeaseReason.FENCED,
+        LeaseReason.OUTPUT_LOST,
     }
 )
 
@@ -90,10 +91,12 @@ def counted(lease: Lease, at: datetime) -> tuple[int, str]:
     lease, declared hours plus output window. A fault of the node counts nothing.
     """
     held = slices(lease, at).held_ms
-    if lease.allocated_at is None or held == 0:
+    if lease.allocated_at is None:
         return 0, ""
     if lease.reason in FAULTS:
         return 0, lease.reason
+    if held == 0:
+        return 0, ""
     until = min(held_until(lease, at), lease.allocated_at + lease.time_limit + lease.output_window)
     if lease.returning_at is not None:
         until = min(until, lease.returning_at + lease.output_window)

@@ -135,6 +135,14 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
     def metered(self) -> "LeaseQuerySet":
         return self.filter(state__in=METERED)
 
+    def unsettled(self) -> "LeaseQuerySet":
+        """Leases that were allocated and have no ledger row yet: they go on, or are in doubt."""
+        return self.filter(allocated_at__isnull=False, ledger=None)
+
+    def delivering(self) -> "LeaseQuerySet":
+        """Released leases whose output is still on its way, as far as anybody knows."""
+        return self.unsettled().filter(state=LeaseState.RELEASED, in_doubt=False)
+
 
 class Lease(Stateful):
     """One numbered attempt to run a shard on a node. `token` = epoch.number fences it.
@@ -189,6 +197,11 @@ class Lease(Stateful):
     output_verified_at = models.DateTimeField(null=True)
     evidence = models.JSONField(default=dict, blank=True)
     forgotten = models.BooleanField(default=False, help_text="The agent no longer lists it.")
+    in_doubt = models.BooleanField(
+        default=False,
+        help_text="Lost by silence, or released with its output still on a node that fell silent; "
+        "its node has not said yet how far it is.",
+    )
 
     objects = LeaseQuerySet.as_manager()
 
@@ -206,6 +219,10 @@ class Lease(Stateful):
                 condition=Q(ended_at__isnull=False, state__in=sorted(TERMINAL))
                 | Q(ended_at=None, state__in=sorted(LIVE)),
                 name="lease_ended_when_terminal",
+            ),
+            models.CheckConstraint(
+                condition=Q(in_doubt=False) | Q(state__in=[LeaseState.LOST, LeaseState.RELEASED]),
+                name="lease_in_doubt_after_silence",
             ),
             models.CheckConstraint(
                 condition=~Q(state__in=sorted(METERED)) | Q(allocated_at__isnull=False),

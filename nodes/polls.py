@@ -3,6 +3,7 @@
 The answer is the whole truth about the node's leases, so nothing depends on an earlier message.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import structlog
@@ -11,12 +12,21 @@ from django.db import transaction
 
 from jobs.models import Job
 from jobs.signals import shard_queued
-from nodes import fleet
+from jobs.states import ShardState
+from nodes import doubt, fleet
 from nodes.leases import declare_forgotten
 from nodes.models import Gpu, Lease, LeaseGpu, Node
 from nodes.progress import apply_report
 from nodes.report import Report
-from nodes.states import BEFORE_GRANT, HOLDING, METERED, TERMINAL, LeaseState, NodeState
+from nodes.states import (
+    BEFORE_GRANT,
+    HOLDING,
+    METERED,
+    TERMINAL,
+    LeaseReason,
+    LeaseState,
+    NodeState,
+)
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from portal.base.moves import move
@@ -51,7 +61,9 @@ def take_poll(*, node: Node, body: dict) -> dict:
         _take_gpus(node, body["facts"]["gpus"])
         _come_online(node, at)
     reported = {item["lease"]: item for item in body["leases"]}
-    answers = [_one_lease(node, item) for item in reported.values()]
+    unsure = set(Lease.objects.filter(node=node, in_doubt=True).values_list("code", flat=True))
+    turn = sorted(reported.values(), key=lambda item: item["lease"] not in unsure)
+    answers = [_one_lease(node, item) for item in turn]
     answers += _unreported(node, set(reported))
     with transaction.atomic():
         at = db_now()
@@ -224,10 +236,13 @@ def answer_for(lease: Lease, phase: str) -> dict:
 
 def _wanted(lease: Lease, phase: str) -> tuple[str, str]:
     state = lease.state
+    if lease.in_doubt:
+        return "keep", ""  # its report could not be applied: the next one decides
     if state in (LeaseState.VOID, LeaseState.LOST):
         return "drop", lease.reason
     if state == LeaseState.RELEASED:
-        return ("release", "") if _undelivered(lease) else ("forget", "")
+        awaited = Lease.objects.delivering().filter(pk=lease.pk).exists()
+        return ("release", "") if awaited else ("forget", "")
     if lease.shard.job.cancel_asked_at is not None and state != LeaseState.RELEASING:
         return "stop", "cancelled"
     if state in BEFORE_GRANT:
@@ -241,11 +256,6 @@ def _wanted(lease: Lease, phase: str) -> tuple[str, str]:
     return ("release", "") if state == LeaseState.RELEASING else ("run", "")
 
 
-def _undelivered(lease: Lease) -> bool:
-    waits = lease.output_state in ("pending", "delivering", "sealed")
-    return waits and lease.output_verified_at is None
-
-
 def _unreported(node: Node, reported: set[str]) -> list[dict]:
     """Leases that the agent should have and did not list."""
     missing = (
@@ -257,16 +267,37 @@ def _unreported(node: Node, reported: set[str]) -> list[dict]:
     answers = []
     for lease in missing:
         if lease.state in METERED:
-            with transaction.atomic():
-                declare_forgotten(lease=lease, at=db_now())
+            _settle(declare_forgotten, lease)
         elif lease.shard.job.cancel_asked_at is None:
             answers.append(
                 {"lease": lease.code, "token": lease.token, "wanted": "fetch", "gpus": []}
             )
         elif lease.state in HOLDING:
-            with transaction.atomic():
-                declare_forgotten(lease=lease, at=db_now())
+            _settle(declare_forgotten, lease)
+    _gone(node, reported)
     return answers
+
+
+def _gone(node: Node, reported: set[str]) -> None:
+    """What the node kept for leases that hold no compute here, and does not have any more."""
+    rows = Lease.objects.filter(node=node).exclude(code__in=reported).select_related("shard__job")
+    for lease in rows.filter(in_doubt=True):
+        _settle(doubt.gone, lease)
+    delivering = Lease.objects.delivering().filter(shard__state=ShardState.DELIVERING)
+    for lease in rows.filter(pk__in=delivering):
+        _settle(_output_is_lost, lease)
+
+
+def _output_is_lost(*, lease: Lease, at: datetime) -> None:
+    doubt.give_up_output(lease=lease, reason=LeaseReason.OUTPUT_LOST, at=at)
+
+
+def _settle(verb: Callable[..., None], lease: Lease) -> None:
+    """One lease that the node does not have; where another was first, the next poll sees it."""
+    try:
+        verb(lease=lease, at=db_now())
+    except DomainError as error:
+        log.info("settled_elsewhere", lease=lease.code, why=str(error))
 
 
 def _free_what_is_gone(node: Node, reported: set[str], at: datetime) -> None:

@@ -12,10 +12,12 @@ from django.db.models import F
 from jobs import services as jobs
 from jobs.models import MAX_ATTEMPTS, Shard
 from jobs.states import Outcome, Reason, ShardState
+from nodes import keep
 from nodes.leases import grant, void
+from nodes.ledger import write_ledger
 from nodes.models import Lease
 from nodes.release import free_gpus, release
-from nodes.report import FAULTS, PHASES, Report
+from nodes.report import FAULTS, PHASES, Report, reason_of
 from nodes.results import end_by_work, problem_of
 from nodes.states import BEFORE_GRANT, METERED, TERMINAL, LeaseReason, LeaseState
 from portal.base.clock import at_age
@@ -23,9 +25,18 @@ from portal.base.moves import move
 
 log = structlog.get_logger(__name__)
 
+REFUSED = ("refused", "discarded")
+
 
 def apply_report(*, lease: Lease, report: Report, at: datetime) -> None:
     """Bring the lease to where its node says it is. Each step is dated within what is possible."""
+    if _may_end(lease, report):
+        # Whatever may change the shard writes the job's row first: two nodes that speak of one
+        # shard come one after the other.
+        jobs.claim(job=lease.shard.job)
+        lease.refresh_from_db()
+    if lease.in_doubt:
+        keep.decide(lease=lease, report=report, at=at)
     if lease.state in TERMINAL:
         _late(lease, report, at)
         return
@@ -38,13 +49,24 @@ def apply_report(*, lease: Lease, report: Report, at: datetime) -> None:
         _follow(lease, report, at)
 
 
+def _may_end(lease: Lease, report: Report) -> bool:
+    if lease.in_doubt or report.fault:
+        return True
+    if lease.state in TERMINAL:
+        return report.output in REFUSED
+    granting = report.phase == "ready" and lease.cleared_gpus is not None
+    return granting or report.phase == "released"
+
+
 def _note_progress(lease: Lease, report: Report, at: datetime) -> None:
-    changes = {
+    changes: dict[str, object] = {
         "last_report_at": at,
         "fetched_files": report.fetched_files,
         "fetched_bytes": report.fetched_bytes,
         "output_state": report.output,
     }
+    if report.output_problem:
+        changes["evidence"] = lease.evidence | problem_of(report)
     Lease.objects.filter(pk=lease.pk).update(**changes)
     for name, value in changes.items():
         setattr(lease, name, value)
@@ -150,9 +172,8 @@ def _how_it_ended(lease: Lease, report: Report) -> dict[str, object]:
         return {}
     if report.fault:
         return {"reason": FAULTS[report.fault], "detail": report.fault_detail[:500]}
-    reasons = {"time_limit": LeaseReason.TIME_LIMIT, "cancelled": LeaseReason.CANCELLED}
     return {
-        "reason": reasons.get(report.exit_reason, LeaseReason.EXITED),
+        "reason": reason_of(report.exit_reason) or LeaseReason.EXITED,
         "exit_code": report.exit_code,
         "work_reason": report.exit_reason,
     }
@@ -164,8 +185,7 @@ def _late(lease: Lease, report: Report, at: datetime) -> None:
     if lease.state != LeaseState.RELEASED:
         return
     Lease.objects.filter(pk=lease.pk).update(last_report_at=at, output_state=report.output)
-    shard = Shard.objects.get(pk=lease.shard_id)
-    refused = report.output in ("refused", "discarded")
-    if refused and shard.state == ShardState.DELIVERING and lease.output_verified_at is None:
+    if report.output in REFUSED and Lease.objects.delivering().filter(pk=lease.pk).exists():
+        write_ledger(lease=lease, at=at)
         problem = problem_of(report) or {"output_problem": "output_refused"}
         end_by_work(lease=lease, problem=problem, at=at)

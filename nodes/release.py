@@ -1,12 +1,13 @@
-"""The end of a lease: released on evidence, with its ledger row, and what it had is given back."""
+"""The end of a lease: released on evidence, and what it had is given back."""
 
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import F
 
-from nodes import fleet, meter, results
-from nodes.models import Gpu, Lease, LeaseGpu, LedgerRow, Node
+from jobs import services as jobs
+from nodes import fleet, results
+from nodes.models import Gpu, Lease, LeaseGpu, Node
 from nodes.report import Report
 from nodes.states import LeaseState, NodeState
 from portal.base.moves import move
@@ -15,11 +16,12 @@ from portal.base.moves import move
 def release(
     *, lease: Lease, report: Report, released_at: datetime, at: datetime, reason: str = ""
 ) -> None:
-    """releasing -> released on the node's evidence; the ledger row and the shard follow.
+    """releasing -> released on the node's evidence; the shard and the ledger row follow.
 
     `reason` stands in the event: NO_EVIDENCE where the portal stops the meter without it.
     """
     with transaction.atomic():
+        jobs.claim(job=lease.shard.job)
         move(
             lease,
             LeaseState.RELEASED,
@@ -39,7 +41,6 @@ def release(
         lease.refresh_from_db(fields=["output_verified_at"])
         give_back(lease)
         quarantined = _judge_evidence(lease, report.evidence, at)
-        write_ledger(lease=lease, at=at)
         results.settle_shard(lease=lease, report=report, at=at, quarantined=quarantined)
 
 
@@ -76,26 +77,4 @@ def give_back(lease: Lease) -> None:
         reserved_cpus=F("reserved_cpus") - (lease.cpus if granted else 0),
         reserved_memory_bytes=F("reserved_memory_bytes") - (lease.memory_bytes if granted else 0),
         version=F("version") + 1,
-    )
-
-
-def write_ledger(*, lease: Lease, at: datetime) -> LedgerRow | None:
-    """The one ledger row of a lease that was ever allocated."""
-    if lease.allocated_at is None:
-        return None
-    held = meter.slices(lease, at)
-    charged, reason = meter.counted(lease, at)
-    return LedgerRow.objects.create(
-        lease=lease,
-        gpus=lease.gpu_count,
-        allocated_at=lease.allocated_at,
-        ended_at=meter.held_until(lease, at),
-        launch_ms=held.launch_ms,
-        run_ms=held.run_ms,
-        output_ms=held.output_ms,
-        release_ms=held.release_ms,
-        held_ms=held.held_ms,
-        counted_ms=charged,
-        uncounted_reason=reason,
-        created_at=at,
     )

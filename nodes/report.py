@@ -15,6 +15,14 @@ FAULTS = {
 }
 
 
+def reason_of(work_reason: str) -> LeaseReason:
+    """Why a lease ended whose work ended so; nothing while it has not."""
+    if not work_reason:
+        return LeaseReason.NONE
+    reasons = {"time_limit": LeaseReason.TIME_LIMIT, "cancelled": LeaseReason.CANCELLED}
+    return reasons.get(work_reason, LeaseReason.EXITED)
+
+
 @dataclass(frozen=True)
 class Report:
     """What an agent says of one lease; ages are milliseconds since each step, or None."""

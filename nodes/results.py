@@ -9,10 +9,11 @@ from jobs import services as jobs
 from jobs.models import Shard
 from jobs.states import Outcome, Reason, ShardState
 from nodes import meter
+from nodes.errors import LeaseInDoubt, StaleLease
+from nodes.ledger import write_ledger
 from nodes.models import Lease
 from nodes.report import Report
-from nodes.states import LeaseReason, LeaseState
-from portal.base.errors import Stale
+from nodes.states import LIVE, LeaseReason
 from portal.base.moves import move
 from staging import services as staging
 
@@ -25,6 +26,7 @@ WORK_REASONS = {
     "output_limit": Reason.OUTPUT_LIMIT,
     "could_not_start": Reason.COULD_NOT_START,
 }
+ON_ITS_WAY = ("pending", "delivering", "sealed")
 OUTPUT_PROBLEMS = {
     "output_missing": Reason.OUTPUT_MISSING,
     "output_refused": Reason.OUTPUT_REFUSED,
@@ -35,6 +37,11 @@ OUTPUT_PROBLEMS = {
 def settle_shard(*, lease: Lease, report: Report, at: datetime, quarantined: bool) -> None:
     """After the release: requeue after a fault, end, or wait for the output to be delivered."""
     shard = Shard.objects.select_related("job").get(pk=lease.shard_id)
+    if _is_awaited(lease, shard, report):
+        move(shard, ShardState.DELIVERING, "deliver", at=at, actor=lease.actor)
+        Lease.objects.filter(pk=lease.pk).update(evidence=lease.evidence | problem_of(report))
+        return
+    write_ledger(lease=lease, at=at)
     if shard.state != ShardState.ACTIVE:
         return
     if lease.reason in meter.FAULTS:
@@ -50,16 +57,27 @@ def settle_shard(*, lease: Lease, report: Report, at: datetime, quarantined: boo
         )
         return
     # A cancel that comes after the work's own end discards the output that was on its way.
-    discarded = shard.job.cancel_asked_at is not None and report.output == "discarded"
-    if lease.reason == LeaseReason.CANCELLED or discarded:
+    unwanted = report.output in ("discarded", *ON_ITS_WAY) and lease.output_verified_at is None
+    unwanted &= shard.job.cancel_asked_at is not None
+    if lease.reason == LeaseReason.CANCELLED or unwanted:
         drop_output(lease)
         jobs.end_shard(shard=shard, outcome=Outcome.CANCELLED, reason=Reason.CANCELLED, at=at)
         return
-    if lease.output_verified_at is None and report.output in ("pending", "delivering", "sealed"):
-        move(shard, ShardState.DELIVERING, "deliver", at=at, actor=lease.actor)
-        Lease.objects.filter(pk=lease.pk).update(evidence=lease.evidence | problem_of(report))
-        return
     end_by_work(lease=lease, problem=problem_of(report), at=at)
+
+
+def _is_awaited(lease: Lease, shard: Shard, report: Report) -> bool:
+    """Whether the compute is gone and the output is still on its way; its fate is not known yet."""
+    fine = lease.reason not in (*meter.FAULTS, LeaseReason.CANCELLED)
+    undelivered = report.output in ON_ITS_WAY and lease.output_verified_at is None
+    wanted = shard.state == ShardState.ACTIVE and shard.job.cancel_asked_at is None
+    return fine and undelivered and wanted
+
+
+def has_result(lease: Lease) -> bool:
+    """Whether its work ended by itself and its node has told the whole of a verified output."""
+    told = lease.output_state == "delivered" and lease.work_reason not in ("", "cancelled")
+    return told and lease.output_verified_at is not None and lease.reason not in meter.FAULTS
 
 
 def problem_of(report: Report) -> dict[str, str]:
@@ -116,17 +134,22 @@ def outcome_of(lease: Lease, problem: dict[str, str]) -> tuple[str, str]:
 
 
 def accept_output(*, lease: Lease, files: int, byte_count: int, at: datetime) -> None:
-    """The declared output is verified in the store. Accepted once; a repeat changes nothing."""
+    """The declared output is verified in the store. Accepted once; a repeat changes nothing.
+
+    Raises LeaseInDoubt, or StaleLease where another attempt has the piece.
+    """
     with transaction.atomic():
-        rows = Lease.objects.filter(pk=lease.pk, output_verified_at=None)
-        first = rows.exclude(state__in=(LeaseState.VOID, LeaseState.LOST)).update(
-            output_verified_at=at, output_state="delivered"
-        )
+        jobs.claim(job=lease.shard.job)
+        # A release that has begun is waited for here.
+        Lease.objects.filter(pk=lease.pk).update(output_state=F("output_state"))
         lease.refresh_from_db()
-        if not first:
-            if lease.output_verified_at is None:
-                raise Stale("Another attempt has this piece.")
+        delivering = may_return(lease)
+        if lease.output_verified_at is not None:
             return
+        lease.output_verified_at = at
+        if delivering:
+            lease.output_state = "delivered"
+        lease.save(update_fields=["output_verified_at", "output_state"])
         Shard.objects.filter(pk=lease.shard_id).update(output_files=files, output_bytes=byte_count)
         lease.note(
             "output_verified",
@@ -134,6 +157,21 @@ def accept_output(*, lease: Lease, files: int, byte_count: int, at: datetime) ->
             actor=lease.actor,
             detail={"files": files, "bytes": byte_count},
         )
-        shard = Shard.objects.get(pk=lease.shard_id)
-        if lease.state == LeaseState.RELEASED and shard.state == ShardState.DELIVERING:
+        if delivering:
+            write_ledger(lease=lease, at=at)
             end_by_work(lease=lease, problem=lease.evidence, at=at)
+
+
+def may_return(lease: Lease) -> bool:
+    """Check that the lease, read after its row was written, still returns output.
+
+    True where its compute is released and its shard waits for that output. Raises LeaseInDoubt or
+    StaleLease.
+    """
+    if lease.in_doubt:
+        raise LeaseInDoubt("The node was silent for too long; its next poll decides.")
+    if lease.output_verified_at is None and lease.state not in LIVE:
+        if not Lease.objects.delivering().filter(pk=lease.pk).exists():
+            raise StaleLease("Another attempt has this piece.")
+        return True
+    return False

@@ -7,9 +7,8 @@ from django.db.models import F
 
 from nodes import results
 from nodes.models import Lease
-from nodes.states import LeaseState
 from portal.base.clock import db_now
-from portal.base.errors import Conflict, DomainError, Stale, TooLarge
+from portal.base.errors import Conflict, DomainError, TooLarge
 from staging import services as staging
 from staging.models import Dataset, File
 from staging.services import Entry, FilePlan
@@ -38,7 +37,7 @@ def _output(lease: Lease) -> Dataset:
 def declare_output(*, lease: Lease, files: list[dict]) -> list[dict]:
     """Where to send each file of the output, below the shard's folder. May be repeated.
 
-    Raises Stale for an attempt that was fenced meanwhile: what it had listed is gone by then.
+    Raises StaleLease for an attempt that was fenced meanwhile: what it had listed is gone by then.
     """
     with transaction.atomic():
         _still_returns(lease)
@@ -47,10 +46,10 @@ def declare_output(*, lease: Lease, files: list[dict]) -> list[dict]:
 
 def _still_returns(lease: Lease) -> None:
     """Write the lease's row first: the loss of the lease comes before this, or waits for it."""
-    live = Lease.objects.exclude(state__in=(LeaseState.VOID, LeaseState.LOST)).filter(pk=lease.pk)
-    if not live.update(output_state=F("output_state")):
-        raise Stale("Another attempt has this piece.")
-    if live.exclude(output_verified_at=None).exists():
+    Lease.objects.filter(pk=lease.pk).update(output_state=F("output_state"))
+    now = Lease.objects.get(pk=lease.pk)
+    results.may_return(now)
+    if now.output_verified_at is not None:
         raise Conflict("The output of this attempt is complete.")
 
 

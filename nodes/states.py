@@ -15,7 +15,7 @@ class LeaseState(models.TextChoices):
     RELEASING = "releasing"  # the node removes what is left and looks for evidence
     RELEASED = "released"  # the node proved it, or the portal stopped the meter without proof
     VOID = "void"  # withdrawn before any compute was allocated
-    LOST = "lost"  # silent past its limit
+    LOST = "lost"  # silent past its limit, or fenced; a silent node may still bring it back
 
 
 class LeaseReason(models.TextChoices):
@@ -35,6 +35,7 @@ class LeaseReason(models.TextChoices):
     NODE_DISK_FULL = "node_disk_full", "The node has too little disk for the data and scratch."
     MADE_WAY = "made_way", "It made way for a job that is earlier in the queue."
     NODE_LEFT = "node_left", "The node was drained, revoked or went offline before the start."
+    OUTPUT_LOST = "output_lost", "The output that waited on the node is lost with it."
     FENCED = "fenced", "Another attempt of this piece was kept."
     NO_EVIDENCE = "no_evidence", "The node could not prove that everything was removed."
 
@@ -60,7 +61,8 @@ LEASE_MOVES: MoveTable = {
     L.RELEASING: frozenset({L.RELEASED, L.LOST}),
     L.RELEASED: frozenset(),
     L.VOID: frozenset(),
-    L.LOST: frozenset(),
+    # Kept: its node has spoken again, and the attempt is further on than any other.
+    L.LOST: frozenset({L.GRANTED, L.ALLOCATED, L.RUNNING, L.RETURNING, L.RELEASING}),
 }
 BEFORE_GRANT = frozenset({L.PLACED, L.READY})
 HOLDING = frozenset({L.GRANTED, L.ALLOCATED, L.RUNNING, L.RETURNING, L.RELEASING})

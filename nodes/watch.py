@@ -9,10 +9,11 @@ from urllib.request import ProxyHandler, build_opener
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
+from jobs import services as jobs
 from jobs.states import ShardState
-from nodes import fleet, leases
+from nodes import doubt, fleet, leases
 from nodes.models import Installation, Lease, Node
 from nodes.release import release
 from nodes.report import Report
@@ -41,6 +42,10 @@ def watch() -> None:
         last = max(lease.node.last_seen_at or since, since)
         if now - last > settings.SILENCE_LIMIT:
             _try(_lose, lease)
+    for lease in _delivering():
+        last = max(lease.node.last_seen_at or since, since)
+        if now - last > settings.SILENCE_LIMIT:
+            _try(_give_up_output, lease)
     for lease in Lease.objects.filter(
         state=LeaseState.RELEASING, releasing_at__lt=now - RELEASE_LIMIT
     ).select_related("node", "shard__job"):
@@ -59,6 +64,7 @@ def _silence_counts_from(now: datetime) -> datetime:
 
 def _somebody_is_quiet(now: datetime) -> bool:
     matters = Q(state=NodeState.ONLINE) | Q(leases__state__in=HOLDING)
+    matters |= Q(leases__in=_delivering())
     return Node.objects.filter(matters, last_seen_at__lt=now - QUIET_AFTER).exists()
 
 
@@ -113,8 +119,21 @@ def _void(lease: Lease) -> None:
     leases.void(lease=lease, reason=reason, at=db_now())
 
 
+def _delivering() -> QuerySet[Lease]:
+    waiting = Lease.objects.delivering().filter(shard__state=ShardState.DELIVERING)
+    return waiting.select_related("node", "shard__job")
+
+
+def _give_up_output(lease: Lease) -> None:
+    with transaction.atomic():
+        jobs.claim(job=lease.shard.job)
+        _still_silent(lease.node)
+        doubt.give_up_output(lease=lease, reason=LeaseReason.SILENT, at=db_now())
+
+
 def _lose(lease: Lease) -> None:
     with transaction.atomic():
+        jobs.claim(job=lease.shard.job)
         _still_silent(lease.node)
         leases.lose(lease=lease, at=db_now())
 

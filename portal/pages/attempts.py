@@ -1,6 +1,7 @@
 """What is known of all attempts of a job, in a few queries however many there are.
 
-Ended attempts never change: the database adds them up. Those that still live are read as rows.
+Attempts whose fate is known never change: the database adds them up. Those that still live, and
+the few that have ended and have no ledger row yet, are read as rows.
 """
 
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def marks_of(job: Job, live: list[Lease]) -> Marks:
 
 
 def held_of(job: Job, live: list[Lease], at: datetime) -> Held:
-    """The ledger's rows of ended attempts, and the time of the others up to `at`."""
+    """The ledger's rows, and the time of the attempts that have none yet up to `at`."""
     columns = {f"{name}_ms": Sum(f"{name}_ms", default=0) for name in SLICES}
     past = LedgerRow.objects.filter(lease__shard__job=job).aggregate(
         held=Sum("held_ms", default=0),
@@ -94,8 +95,10 @@ def held_of(job: Job, live: list[Lease], at: datetime) -> Held:
         counted_gpu=Sum(F("counted_ms") * F("gpus"), default=0),
         **columns,
     )
-    now = job_meter(live, declared_cap(job), at)
-    parts = [slices(lease, at) for lease in live]
+    unsettled = of_job(job).filter(pk__in=Lease.objects.unsettled(), ended_at__isnull=False)
+    open_rows = [*live, *unsettled.only(*METER_COLUMNS)]
+    now = job_meter(open_rows, declared_cap(job), at)
+    parts = [slices(lease, at) for lease in open_rows]
     meter = JobMeter(
         held_ms=past["held"] + now.held_ms,
         gpu_ms=past["gpu"] + now.gpu_ms,

@@ -7,8 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from jobs import services as jobs
+from jobs.held import held_ms
 from jobs.models import JobRecord, Shard
 from nodes import fleet, scheduler, watch
+from nodes.meter import slices
 from nodes.models import Gpu, Installation, Lease, LeaseGpu, LedgerRow, Node
 from portal.base.clock import db_now
 from portal.base.errors import Stale
@@ -146,9 +148,11 @@ def test_a_silent_node_keeps_its_gpus_until_it_proves_them_free(job, agent, sett
     watch.watch()
     assert the_lease().state == "lost"
     assert LeaseGpu.objects.filter(until=None).count() == 1
+    assert not LedgerRow.objects.exists()  # in doubt
+    lease.fault = {"code": "node_rebooted", "detail": "test"}
+    answer = agent.poll(heed=False)
     row = LedgerRow.objects.get()
     assert (row.counted_ms, row.uncounted_reason) == (0, "silent")
-    answer = agent.poll(heed=False)
     assert {i["lease"]: i["wanted"] for i in answer["leases"]}[lease.code] == "drop"
     assert LeaseGpu.objects.filter(until=None).count() == 1  # it still lists the lease
     agent.poll()
@@ -270,7 +274,9 @@ def test_the_store_away_at_the_end_of_the_run(job, agent):
     job.refresh_from_db()
     shard = Shard.objects.get()
     assert (the_lease().state, shard.state, job.state) == ("released", "delivering", "active")
-    held = LedgerRow.objects.get().held_ms
+    held = slices(the_lease(), db_now()).held_ms
+    assert held_ms([job]) == {job.pk: held}
+    assert not LedgerRow.objects.exists()  # whether it counts is not known yet
     assert not LeaseGpu.objects.filter(until=None).exists()
     assert agent.leases[lease.code].wanted == "release"
     agent.deliver(lease)
@@ -296,6 +302,7 @@ def test_an_output_window_that_is_over_releases_the_compute(job, agent, settings
     assert (lease.phase, lease.output) == ("releasing", "sealed")
     agent.advance(lease)
     agent.poll()
+    agent.deliver(lease)
     row = LedgerRow.objects.get()
     assert row.counted_ms == settings.OUTPUT_WINDOW.total_seconds() * 1000
     assert row.uncounted_reason == "past_the_window"

@@ -55,6 +55,7 @@ class Portal(RuleBasedStateMachine):
         self.outcomes: dict[int, str] = {}
         self.ledger: dict[int, tuple] = {}
         self.number = 0
+        self.silent: set[str] = set()  # nodes that nobody hears; their work goes on
 
     def teardown(self) -> None:
         try:
@@ -74,8 +75,8 @@ class Portal(RuleBasedStateMachine):
         """Gets examples into the later states, where the other rules then happen."""
         for _ in range(rounds):
             scheduler.run_pass()
-            for agent in self.agents.values():
-                agent.poll()
+            for name, agent in self.agents.items():
+                self._poll(name)
                 for lease in list(agent.leases.values()):
                     self._advance(agent, lease, exit_code)
 
@@ -85,21 +86,20 @@ class Portal(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(GPUS)), age=st.sampled_from([0, 5, 10**7]))
     def poll(self, name: str, age: int) -> None:
-        agent = self.agents[name]
-        body = agent.body(age)
+        body = self.agents[name].body(age)
         self.old.append((name, body))
-        agent.poll(body)
+        self._poll(name, body)
 
     @rule(name=st.sampled_from(sorted(GPUS)))
     def poll_whose_answer_is_lost(self, name: str) -> None:
-        self.agents[name].poll(heed=False)
+        self._poll(name, heed=False)
 
     @rule(number=st.integers(0, 99))
     def late_duplicate(self, number: int) -> None:
         if self.old:
             name, body = self.old[number % len(self.old)]
             agent = self.agents[name]
-            agent.poll(body | {"instance": agent.instance}, heed=False)
+            self._poll(name, body | {"instance": agent.instance}, heed=False)
 
     @rule(name=st.sampled_from(sorted(GPUS)), exit_code=st.sampled_from([0, 0, 3]))
     def work_goes_on(self, name: str, exit_code: int) -> None:
@@ -129,11 +129,31 @@ class Portal(RuleBasedStateMachine):
         self.agents[name].leases.clear()
 
     @rule(name=st.sampled_from(sorted(GPUS)))
-    def node_falls_silent(self, name: str) -> None:
+    def output_is_sealed(self, name: str) -> None:
+        """The store is away: the compute is released, the output stays on the node."""
+        for lease in self.agents[name].leases.values():
+            if lease.phase == "running":
+                lease.exit = {"code": 0, "signal": None, "reason": "exited"}
+                lease.output = "sealed"
+                for phase in ("returning", "releasing", "released"):
+                    lease.go(phase)
+                lease.evidence = self.agents[name].evidence(lease)
+
+    @rule(name=st.sampled_from(sorted(GPUS)), deaf=st.booleans())
+    def node_falls_silent(self, name: str, deaf: bool) -> None:
+        """Past the limit; a deaf one stays silent until it returns, and its work goes on."""
+        if deaf:
+            self.silent.add(name)
         long_ago = db_now() - timedelta(hours=1)
         Node.objects.filter(name=name).update(last_seen_at=long_ago)
         Installation.objects.update(up_since=long_ago, watched_at=db_now())
         watch.watch()
+
+    @rule()
+    def silent_nodes_return(self) -> None:
+        for name in sorted(self.silent):
+            self.silent.remove(name)
+            self._poll(name)
 
     @rule(number=st.integers(0, 1), really=st.sampled_from([False, False, True]))
     def cancel(self, number: int, really: bool) -> None:
@@ -157,8 +177,12 @@ class Portal(RuleBasedStateMachine):
             row.lease_id: (row.held_ms, row.counted_ms, row.launch_ms, row.run_ms)
             for row in LedgerRow.objects.all()
         }
-        ended = Lease.objects.filter(state__in=TERMINAL, allocated_at__isnull=False)
-        assert set(rows) == set(ended.values_list("pk", flat=True))
+        began = Lease.objects.filter(allocated_at__isnull=False)
+        ended = began.filter(state__in=TERMINAL, in_doubt=False)
+        settled = ended.exclude(state="released", shard__state="delivering", ledger=None)
+        assert set(rows) == set(settled.values_list("pk", flat=True))
+        over = set(began.filter(shard__job__state="ended").values_list("pk", flat=True))
+        assert over <= set(rows)
         assert all(rows[pk] == row for pk, row in self.ledger.items())  # append-only
         self.ledger = rows
 
@@ -179,10 +203,24 @@ class Portal(RuleBasedStateMachine):
             assert node.reserved_disk_bytes == sum(live.values_list("disk_bytes", flat=True))
 
     @invariant()
+    def one_attempt_of_each_piece_counts(self) -> None:
+        for shard in Shard.objects.all():
+            live = shard.leases.live().count()
+            delivering = Lease.objects.delivering().filter(shard=shard).count()
+            assert live + delivering <= 1
+            assert delivering == int(shard.state == "delivering")
+            rows = LedgerRow.objects.filter(lease__shard=shard)
+            kept = rows.filter(uncounted_reason__in=["", "past_the_window"])
+            assert kept.count() <= 1 + shard.work_failures
+            verified = shard.leases.filter(output_verified_at__isnull=False)
+            assert sum(lease.code == shard.kept_lease for lease in verified) <= 1
+
+    @invariant()
     def ends_are_final_and_recorded_once(self) -> None:
         for shard in Shard.objects.filter(state="ended"):
             assert self.outcomes.setdefault(shard.pk, shard.outcome) == shard.outcome
             assert not shard.leases.filter(state__in=HOLDING).exists()
+            assert not shard.leases.filter(in_doubt=True).exists()
             if shard.outcome == "succeeded":
                 kept = shard.leases.get(code=shard.kept_lease)
                 assert kept.output_verified_at is not None
@@ -191,16 +229,27 @@ class Portal(RuleBasedStateMachine):
             done = not job.shards.exclude(state="ended").exists()
             assert (job.state == "ended") == done
             assert JobRecord.objects.filter(job=job).count() == int(done)
-            if job.parallel:
+            kept = Lease.objects.filter(shard__job=job, events__verb="keep").exists()
+            if job.parallel and not kept:  # what has come back is there, whatever the limit
                 holding = Lease.objects.filter(shard__job=job, state__in=METERED)
                 assert holding.count() <= job.parallel
 
     # Helpers
 
+    def _poll(self, name: str, body: dict | None = None, heed: bool = True) -> None:
+        if name not in self.silent:
+            self.agents[name].poll(body, heed)
+
     def _advance(self, agent: ModelAgent, lease, exit_code: int) -> None:
+        if agent.node.name in self.silent and lease.phase == "returning":
+            return  # nothing arrives of what it wrote
+        if lease.phase == "released" and lease.output == "sealed" and lease.wanted == "release":
+            if Lease.objects.delivering().filter(code=lease.code).exists():
+                agent.deliver(lease)
+            return
         if lease.phase in ("returning", "releasing") and lease.output == "pending":
             row = Lease.objects.get(code=lease.code)
-            if row.state in TERMINAL and row.state != "released":
+            if row.state in TERMINAL:
                 return  # its token is fenced: the portal refuses the output
         agent.advance(lease, exit_code=exit_code)
 
@@ -214,6 +263,7 @@ class Portal(RuleBasedStateMachine):
 
     def _all_ends_well(self) -> None:
         """From wherever it got to, fair polling ends every job."""
+        self.silent_nodes_return()
         for node in Node.objects.exclude(state="online"):
             if node.state != "offline":
                 fleet.resume(node=node, actor="operator")
@@ -228,6 +278,7 @@ class Portal(RuleBasedStateMachine):
                 agent.poll()
         self.ends_are_final_and_recorded_once()
         self.meter_is_derived_and_adds_up()
+        self.one_attempt_of_each_piece_counts()
         assert not Job.objects.exclude(state="ended").exists()
 
 

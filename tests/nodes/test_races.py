@@ -12,9 +12,10 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from jobs import services as jobs
-from jobs.models import Job
-from nodes import fleet, leases, results, returns
-from nodes.models import Lease, LeaseGpu, Node
+from jobs.models import Job, Shard
+from nodes import doubt, fleet, leases, results, returns
+from nodes.errors import LeaseInDoubt, StaleLease
+from nodes.models import Lease, LeaseGpu, LedgerRow, Node
 from nodes.release import release
 from nodes.report import Report
 from nodes.states import LeaseState
@@ -23,6 +24,7 @@ from portal.base.errors import Conflict, DomainError
 from staging import services as staging
 from staging.models import Dataset
 from tests.factories import make_dataset, make_job, make_node
+from tests.nodes.agent_model import ModelAgent, ModelLease
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 BLOCKED_S = 0.5  # time for the second act to come to the row that the first one holds
@@ -239,12 +241,24 @@ FILE = {"path": "a.txt", "size": 3, "digest": "a" * 64}
 def test_an_attempt_that_is_lost_lists_no_output_any_more(team):
     job = make_job(team)
     lease = running(job, make_node(gpus=1))
-    leases.lose(lease=Lease.objects.get(pk=lease.pk), at=db_now())
-    with pytest.raises(Conflict):
+    leases.declare_forgotten(lease=Lease.objects.get(pk=lease.pk), at=db_now())
+    with pytest.raises(StaleLease):
         returns.declare_output(lease=lease, files=[FILE])
-    with pytest.raises(Conflict):
+    with pytest.raises(StaleLease):
         results.accept_output(lease=lease, files=0, byte_count=0, at=db_now())
     assert not job.output.files.exists()
+
+
+def test_an_attempt_in_doubt_is_asked_to_wait_and_keeps_what_it_has_listed(team):
+    job = make_job(team)
+    lease = running(job, make_node(gpus=1))
+    returns.declare_output(lease=lease, files=[FILE])
+    leases.lose(lease=Lease.objects.get(pk=lease.pk), at=db_now())
+    with pytest.raises(LeaseInDoubt):
+        returns.declare_output(lease=lease, files=[FILE])
+    with pytest.raises(LeaseInDoubt):
+        results.accept_output(lease=lease, files=0, byte_count=0, at=db_now())
+    assert job.output.files.count() == 1
 
 
 def test_output_listed_while_the_lease_is_lost_is_dropped(team, two_writers):
@@ -253,9 +267,143 @@ def test_output_listed_while_the_lease_is_lost_is_dropped(team, two_writers):
         lease = running(job, make_node(f"n{order}", gpus=1))
         other = Lease.objects.get(pk=lease.pk)
         acts = [
-            lambda lease=other: leases.lose(lease=lease, at=db_now()),
+            lambda lease=other: leases.declare_forgotten(lease=lease, at=db_now()),
             lambda lease=lease: returns.declare_output(lease=lease, files=[FILE]),
         ]
         meanwhile(acts[order], acts[1 - order])
         assert Lease.objects.get(pk=lease.pk).state == LeaseState.LOST
         assert not job.output.files.exists()
+
+
+# A node that was silent comes back while something else happens to its piece
+
+
+def returning_node(team) -> tuple[Job, Lease, ModelAgent]:
+    """A job whose only attempt was lost by silence, and the node that still runs it."""
+    job = make_job(team)
+    lease = running(job, make_node("n1", gpus=1))
+    leases.lose(lease=lease, at=db_now())
+    return job, lease, agent_of(lease)
+
+
+def agent_of(lease: Lease) -> ModelAgent:
+    there = ModelLease(lease.code, lease.token, phase="running", reached={"allocated", "running"})
+    agent = ModelAgent(lease.node, 1)
+    agent.leases[lease.code] = there
+    return agent
+
+
+def second(job: Job) -> Lease:
+    return running(job, make_node("n2", gpus=1))
+
+
+def outcome(first: Lease, other: Lease | None = None) -> tuple:
+    rows = [Lease.objects.get(pk=lease.pk) for lease in (first, other) if lease]
+    assert first.shard.leases.live().count() <= 1
+    return tuple((row.state, row.in_doubt) for row in rows)
+
+
+def both_orders(first: Callable[[], object], other: Callable[[], object], order: int) -> None:
+    acts = [first, other]
+    meanwhile(acts[order], acts[1 - order])
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_node_returns_while_the_other_attempts_output_is_accepted(team, two_writers, order):
+    job, lease, agent = returning_node(team)
+    other = releasing(second(job))
+    both_orders(
+        agent.poll,
+        lambda: results.accept_output(lease=other, files=0, byte_count=0, at=db_now()),
+        order,
+    )
+    assert outcome(lease, other) == (("lost", False), ("releasing", False))
+    assert LedgerRow.objects.get().uncounted_reason == "fenced"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_node_returns_while_the_other_is_found_silent(team, two_writers, order):
+    job, lease, agent = returning_node(team)
+    other = second(job)
+    both_orders(
+        agent.poll, lambda: leases.lose(lease=Lease.objects.get(pk=other.pk), at=db_now()), order
+    )
+    assert outcome(lease) == (("running", False),)
+    assert Lease.objects.get(pk=other.pk).state == "lost"
+    assert Shard.objects.get().state == "active"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_two_silent_nodes_return_at_once(team, two_writers, order):
+    job, lease, agent = returning_node(team)
+    other = second(job)
+    leases.lose(lease=other, at=db_now())
+    both_orders(agent.poll, agent_of(other).poll, order)
+    assert outcome(lease, other) == (("running", False), ("lost", False))
+    assert LedgerRow.objects.get().uncounted_reason == "fenced"
+    assert Shard.objects.get().faults <= 1
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_node_returns_while_its_job_is_cancelled(team, two_writers, order):
+    job, lease, agent = returning_node(team)
+    both_orders(agent.poll, lambda: jobs.cancel(job=job, actor="owner"), order)
+    job.refresh_from_db()
+    if order == 0:
+        assert outcome(lease) == (("running", False),)
+        assert (job.state, job.cancel_asked_by) == ("active", "owner")
+    else:
+        assert outcome(lease) == (("lost", False),)
+        assert (job.state, job.outcome) == ("ended", "cancelled")
+        assert LedgerRow.objects.count() == 1
+
+
+def placed(job: Job, node: Node) -> Lease:
+    node.refresh_from_db()
+    return leases.place(shard=job.shards.get(), node=node, disk_bytes=1, at=db_now())
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_node_returns_while_its_piece_is_placed_elsewhere(team, two_writers, order):
+    job, lease, agent = returning_node(team)
+    node = make_node("n2", gpus=1)
+    both_orders(agent.poll, lambda: placed(job, node), order)
+    assert outcome(lease) == (("running", False),)
+    elsewhere = Lease.objects.exclude(pk=lease.pk).values_list("state", flat=True)
+    assert list(elsewhere) == ([] if order == 0 else ["void"])
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_node_returns_while_the_other_attempt_is_granted(team, two_writers, order):
+    job, lease, agent = returning_node(team)
+    other = placed(job, make_node("n2", gpus=1))
+    Lease.objects.filter(pk=other.pk).update(
+        state="ready", ready_at=db_now(), cleared_gpus=["GPU-n2-0"]
+    )
+    other.refresh_from_db()
+    there = ModelAgent(other.node, 1)
+    there.leases[other.code] = ModelLease(other.code, other.token, phase="ready", reached={"ready"})
+    both_orders(agent.poll, there.poll, order)
+    assert outcome(lease, other) == (("running", False), ("void", False))
+    assert Shard.objects.get().state == "active"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_output_arrives_while_its_node_is_found_silent(team, two_writers, order):
+    job = make_job(team)
+    lease = releasing(running(job, make_node(gpus=1)))
+    release(lease=lease, report=RELEASED, released_at=db_now(), at=db_now())
+    lease = Lease.objects.get(pk=lease.pk)
+    other = Lease.objects.get(pk=lease.pk)
+    both_orders(
+        lambda: results.accept_output(lease=lease, files=0, byte_count=0, at=db_now()),
+        lambda: doubt.give_up_output(lease=other, reason="silent", at=db_now()),
+        order,
+    )
+    job.refresh_from_db()
+    if order == 0:
+        assert (job.outcome, LedgerRow.objects.get().uncounted_reason) == ("succeeded", "")
+    else:
+        assert outcome(lease) == (("released", True),)
+        assert Shard.objects.get().state == "queued"
+        assert not LedgerRow.objects.exists()

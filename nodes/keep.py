@@ -1,0 +1,130 @@
+"""A node that was silent speaks again: of two attempts the one that is further on is kept.
+
+Finished comes before running, running before waiting. Of two that run the one that began earlier
+is kept; of two that have finished, the one that the portal has already.
+"""
+
+from datetime import datetime
+from enum import IntEnum
+
+from django.db.models import F, Q
+
+from jobs import services as jobs
+from jobs.models import Shard
+from jobs.states import ShardState
+from nodes import doubt
+from nodes.leases import fence
+from nodes.meter import FAULTS
+from nodes.models import Lease, Node
+from nodes.report import PHASES, Report, reason_of
+from nodes.states import LIVE, LeaseReason, LeaseState
+from portal.base.moves import move
+
+
+class Rank(IntEnum):
+    """How far on an attempt is."""
+
+    NOTHING = 0  # no attempt, or one that a fault of its node has ended
+    WAITING = 1
+    RUNNING = 2
+    FINISHED = 3
+
+
+def decide(*, lease: Lease, report: Report, at: datetime) -> None:
+    """The node of a lease in doubt says how far it is: keep it, or fence it.
+
+    The caller has written the job's row. A lease that is kept is again in the state that it had,
+    and what is reported is then applied as ever.
+    """
+    shard = lease.shard
+    # A placement that comes now waits, and then finds the shard active.
+    Shard.objects.filter(pk=shard.pk).update(faults=F("faults"))
+    others = [row for row in _locked(shard) if row.pk != lease.pk]
+    shard.refresh_from_db()
+    other = others[0] if others else None
+    wanted = shard.state != ShardState.ENDED and shard.job.cancel_asked_at is None
+    if not wanted or not _further_on(lease, rank(lease, report), other):
+        reason = LeaseReason.FENCED if other else ""
+        doubt.settle(lease=lease, at=at, reason=reason, actor=lease.actor)
+        return
+    _lock_nodes([lease, *others])
+    for row in others:
+        fence(lease=row, at=at)
+    _restore(lease, shard, at)
+
+
+def _locked(shard: Shard) -> list[Lease]:
+    """The attempt of the shard that goes on, if there is one; all its rows are written to first."""
+    list(Lease.objects.select_for_update().filter(shard=shard).order_by("pk"))
+    going_on = Q(state__in=LIVE) | Q(pk__in=Lease.objects.delivering())
+    return list(Lease.objects.filter(going_on, shard=shard))
+
+
+def _lock_nodes(leases: list[Lease]) -> None:
+    """In one order, whichever of them is kept."""
+    nodes = Node.objects.filter(pk__in=[lease.node_id for lease in leases])
+    list(nodes.select_for_update().order_by("pk"))
+
+
+def _further_on(lease: Lease, mine: Rank, other: Lease | None) -> bool:
+    theirs = rank_of_row(other) if other else Rank.NOTHING
+    if mine == theirs == Rank.RUNNING and other is not None:
+        return lease.number < other.number
+    return mine >= Rank.RUNNING and mine > theirs
+
+
+def rank(lease: Lease, report: Report) -> Rank:
+    """How far on an attempt is by its node's word, and by what has arrived of it."""
+    position = PHASES.index(report.phase)
+    if report.fault or report.exit_reason == "cancelled" or report.output == "discarded":
+        return Rank.NOTHING
+    if position < PHASES.index("allocated"):
+        return Rank.NOTHING
+    if position < PHASES.index("returning"):
+        return Rank.RUNNING
+    # What has arrived is dropped when another attempt begins, and then it is nowhere any more.
+    missing = report.output == "delivered" and lease.output_verified_at is None
+    return Rank.NOTHING if missing else Rank.FINISHED
+
+
+def rank_of_row(lease: Lease) -> Rank:
+    """How far on an attempt is whose node is not silent."""
+    if lease.reason in FAULTS:
+        return Rank.NOTHING
+    if lease.output_verified_at is not None or lease.state in (
+        LeaseState.RETURNING,
+        LeaseState.RELEASING,
+        LeaseState.RELEASED,
+    ):
+        return Rank.FINISHED
+    running = lease.state in (LeaseState.ALLOCATED, LeaseState.RUNNING)
+    return Rank.RUNNING if running else Rank.WAITING
+
+
+STEPS = [
+    (LeaseState.RELEASING, "releasing_at"),
+    (LeaseState.RETURNING, "returning_at"),
+    (LeaseState.RUNNING, "running_at"),
+    (LeaseState.ALLOCATED, "allocated_at"),
+]
+
+
+def _restore(lease: Lease, shard: Shard, at: datetime) -> None:
+    """Back to the step that it had, with what it has on its node: it is there, so unchecked."""
+    reason = reason_of(lease.work_reason)
+    if lease.state == LeaseState.RELEASED:
+        Lease.objects.filter(pk=lease.pk).update(in_doubt=False, reason=reason)
+        lease.in_doubt, lease.reason = False, reason
+        lease.note("keep", at=at, actor=lease.actor)
+        jobs.keep_shard(shard=shard, to=ShardState.DELIVERING, at=at)
+        return
+    state = next((s for s, column in STEPS if getattr(lease, column)), LeaseState.GRANTED)
+    changes = {"in_doubt": False, "ended_at": None, "reason": reason}
+    move(lease, state, "keep", at=at, actor=lease.actor, changes=changes)
+    Node.objects.filter(pk=lease.node_id).update(
+        reserved_disk_bytes=F("reserved_disk_bytes") + lease.disk_bytes,
+        reserved_cpus=F("reserved_cpus") + lease.cpus,
+        reserved_memory_bytes=F("reserved_memory_bytes") + lease.memory_bytes,
+        version=F("version") + 1,
+    )
+    jobs.keep_shard(shard=shard, to=ShardState.ACTIVE, at=at)
