@@ -273,6 +273,14 @@ def keep_shard(*, shard: Shard, to: str, at: datetime) -> None:
         settle_job(job=shard.job, at=at)
 
 
+def adopt_shard(*, shard: Shard, at: datetime, actor: str) -> None:
+    """An attempt that this portal did not know is the shard's own from now on."""
+    with transaction.atomic():
+        if shard.state != ShardState.ACTIVE:
+            move(shard, ShardState.ACTIVE, "adopt", at=at, actor=actor)
+        settle_job(job=shard.job, at=at)
+
+
 def claim(*, job: Job) -> None:
     """Write the row whose shards are about to be counted, and read it again.
 

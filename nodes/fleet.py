@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from nodes import doubt
-from nodes.models import Installation, Lease, Node
+from nodes.models import Incident, Installation, Lease, Node
 from nodes.states import HOLDING, NodeState
 from portal.base.clock import db_now
 from portal.base.crypto import hash_token, new_token
@@ -91,6 +91,7 @@ def drain(*, node: Node, actor: str, reason: str = "") -> None:
 def settle_drain(*, node: Node, at: datetime) -> None:
     """draining -> drained once no lease holds compute there."""
     busy = Lease.objects.filter(node=node, state__in=HOLDING).exists()
+    busy |= Incident.objects.blocking().filter(node=node).exists()
     if node.state == NodeState.DRAINING and not busy:
         move(node, NodeState.DRAINED, "drained", at=at, actor="system")
 
@@ -129,6 +130,8 @@ def retire(*, node: Node, actor: str, reason: str = "") -> None:
         Node.objects.filter(pk=node.pk).update(version=F("version") + 1)
         if Lease.objects.filter(node=node, state__in=HOLDING).exists():
             raise Conflict("This node still holds compute for a job. Drain it first.")
+        if Incident.objects.open().filter(node=node).exists():
+            raise Conflict("This node has open incidents. Adopt or end them first.")
         move(node, NodeState.RETIRED, "retire", at=db_now(), actor=actor, **_because(reason))
         Node.objects.filter(pk=node.pk).update(credential_hash="", enrol_token_hash="")
     doubt.node_left(node=node)

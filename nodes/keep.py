@@ -39,42 +39,43 @@ def decide(*, lease: Lease, report: Report, at: datetime) -> None:
     shard = lease.shard
     # A placement that comes now waits, and then finds the shard active.
     Shard.objects.filter(pk=shard.pk).update(faults=F("faults"))
-    others = [row for row in _locked(shard) if row.pk != lease.pk]
+    others = [row for row in going_on(shard) if row.pk != lease.pk]
     shard.refresh_from_db()
     other = others[0] if others else None
     wanted = shard.state != ShardState.ENDED and shard.job.cancel_asked_at is None
-    if not wanted or not _further_on(lease, rank(lease, report), other):
+    mine = rank_of_report(report, verified=lease.output_verified_at is not None)
+    if not wanted or not further_on(mine, (lease.epoch, lease.number), other):
         reason = LeaseReason.FENCED if other else ""
         doubt.settle(lease=lease, at=at, reason=reason, actor=lease.actor)
         return
-    _lock_nodes([lease, *others])
+    lock_nodes([lease.node_id, *(row.node_id for row in others)])
     for row in others:
         fence(lease=row, at=at)
     _restore(lease, shard, at)
 
 
-def _locked(shard: Shard) -> list[Lease]:
-    """The attempt of the shard that goes on, if there is one; all its rows are written to first."""
+def going_on(shard: Shard) -> list[Lease]:
+    """The attempt of the shard that goes on, if there is one; all its rows are locked first."""
     list(Lease.objects.select_for_update().filter(shard=shard).order_by("pk"))
-    going_on = Q(state__in=LIVE) | Q(pk__in=Lease.objects.delivering())
-    return list(Lease.objects.filter(going_on, shard=shard))
+    alive = Q(state__in=LIVE) | Q(pk__in=Lease.objects.delivering())
+    return list(Lease.objects.filter(alive, shard=shard))
 
 
-def _lock_nodes(leases: list[Lease]) -> None:
-    """In one order, whichever of them is kept."""
-    nodes = Node.objects.filter(pk__in=[lease.node_id for lease in leases])
-    list(nodes.select_for_update().order_by("pk"))
+def lock_nodes(nodes: list[int]) -> None:
+    """By primary key, so that it is always in one order."""
+    list(Node.objects.select_for_update().filter(pk__in=nodes).order_by("pk"))
 
 
-def _further_on(lease: Lease, mine: Rank, other: Lease | None) -> bool:
+def further_on(mine: Rank, began: tuple[int, ...], other: Lease | None) -> bool:
+    """Whether an attempt is to be kept rather than the other; `began` is its epoch and number."""
     theirs = rank_of_row(other) if other else Rank.NOTHING
     if mine == theirs == Rank.RUNNING and other is not None:
-        return lease.number < other.number
+        return began < (other.epoch, other.number)
     return mine >= Rank.RUNNING and mine > theirs
 
 
-def rank(lease: Lease, report: Report) -> Rank:
-    """How far on an attempt is by its node's word, and by what has arrived of it."""
+def rank_of_report(report: Report, *, verified: bool) -> Rank:
+    """How far on an attempt is by its node's word; `verified`: its output is in the store."""
     position = PHASES.index(report.phase)
     if report.fault or report.exit_reason == "cancelled" or report.output == "discarded":
         return Rank.NOTHING
@@ -83,7 +84,7 @@ def rank(lease: Lease, report: Report) -> Rank:
     if position < PHASES.index("returning"):
         return Rank.RUNNING
     # What has arrived is dropped when another attempt begins, and then it is nowhere any more.
-    missing = report.output == "delivered" and lease.output_verified_at is None
+    missing = report.output == "delivered" and not verified
     return Rank.NOTHING if missing else Rank.FINISHED
 
 

@@ -13,10 +13,11 @@ from jobs.models import Shard
 from jobs.states import ShardKind, ShardState
 from nodes import doubt, fleet
 from nodes.ledger import write_ledger
-from nodes.models import Gpu, Lease, LeaseGpu, Node
+from nodes.models import Gpu, Incident, Lease, LeaseGpu, Node, using
 from nodes.release import give_back
 from nodes.results import drop_output, end_by_work, has_result
 from nodes.states import BEFORE_GRANT, HOLDING, LeaseReason, LeaseState
+from portal.base.codes import new_code
 from portal.base.errors import Conflict, Stale
 from portal.base.moves import move
 
@@ -25,7 +26,6 @@ log = structlog.get_logger(__name__)
 
 def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
     """A new attempt that may fetch: disk is reserved, no GPU. Raises Stale or Conflict."""
-    job = shard.job
     with transaction.atomic():
         # Written first: an attempt of it that comes back to life is seen here, or sees this one.
         waits = Shard.objects.filter(pk=shard.pk, state=ShardState.QUEUED)
@@ -41,28 +41,50 @@ def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
         )
         if not reserved:
             raise Stale("The node has changed since the pass was planned.")
-        number = shard.leases.count() + 1
-        try:
-            with transaction.atomic():
-                lease = Lease.objects.create(
-                    shard=shard,
-                    node=node,
-                    epoch=fleet.installation().epoch,
-                    number=number,
-                    gpu_count=job.finish_gpus if shard.kind == ShardKind.FINISH else job.gpus,
-                    cpus=job.cpus,
-                    memory_bytes=job.memory_bytes,
-                    disk_bytes=disk_bytes,
-                    time_limit=job.time_limit,
-                    output_window=settings.OUTPUT_WINDOW,
-                    fetch_files=shard.input_files,
-                    fetch_bytes=shard.input_bytes,
-                    placed_at=at,
-                )
-        except IntegrityError as error:
-            raise Conflict("This piece has a live lease already.") from error
+        lease = new_lease(
+            shard=shard,
+            node=node,
+            epoch=fleet.installation().epoch,
+            number=shard.leases.count() + 1,
+            disk_bytes=disk_bytes,
+            at=at,
+        )
         lease.note("place", at=at, actor="scheduler", frm="", detail={"node": node.name})
         return lease
+
+
+def new_lease(
+    *,
+    shard: Shard,
+    node: Node,
+    epoch: int,
+    number: int,
+    disk_bytes: int,
+    at: datetime,
+    code: str = "",
+) -> Lease:
+    """The row of an attempt that is placed. Raises Conflict where the shard has a live one."""
+    job = shard.job
+    try:
+        with transaction.atomic():
+            return Lease.objects.create(
+                code=code or new_code(),
+                shard=shard,
+                node=node,
+                epoch=epoch,
+                number=number,
+                gpu_count=job.finish_gpus if shard.kind == ShardKind.FINISH else job.gpus,
+                cpus=job.cpus,
+                memory_bytes=job.memory_bytes,
+                disk_bytes=disk_bytes,
+                time_limit=job.time_limit,
+                output_window=settings.OUTPUT_WINDOW,
+                fetch_files=shard.input_files,
+                fetch_bytes=shard.input_bytes,
+                placed_at=at,
+            )
+    except IntegrityError as error:
+        raise Conflict("This piece has a live lease already.") from error
 
 
 def clear(*, lease: Lease, gpus: Sequence[str] | None) -> None:
@@ -144,6 +166,9 @@ def _take_gpus(lease: Lease, at: datetime) -> None:
     )
     if len(gpus) != lease.gpu_count:
         raise Stale("A GPU that was named is no longer usable.")
+    incidents = list(Incident.objects.blocking().filter(node=lease.node_id))
+    if any(using(incidents, gpu.uuid) for gpu in gpus):
+        raise Stale("A GPU that was named is in use by an attempt that is an incident.")
     for gpu in gpus:
         LeaseGpu.objects.create(lease=lease, gpu=gpu, since=at)
 

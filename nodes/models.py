@@ -1,5 +1,7 @@
 """Nodes, their GPUs, leases on them, and the ledger of held time."""
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
@@ -11,6 +13,8 @@ from nodes.states import (
     METERED,
     NODE_MOVES,
     TERMINAL,
+    IncidentCause,
+    IncidentState,
     LeaseReason,
     LeaseState,
     NodeState,
@@ -214,7 +218,9 @@ class Lease(Stateful):
                 condition=Q(state__in=sorted(LIVE)),
                 name="one_live_lease_per_shard",
             ),
-            models.UniqueConstraint(fields=["shard", "number"], name="one_lease_per_number"),
+            models.UniqueConstraint(
+                fields=["shard", "epoch", "number"], name="one_lease_per_number"
+            ),
             models.CheckConstraint(
                 condition=Q(ended_at__isnull=False, state__in=sorted(TERMINAL))
                 | Q(ended_at=None, state__in=sorted(LIVE)),
@@ -285,6 +291,72 @@ class LeaseGpu(models.Model):
 
     def __str__(self) -> str:
         return f"{self.gpu} by {self.lease}"
+
+
+class IncidentQuerySet(models.QuerySet["Incident"]):
+    def open(self) -> "IncidentQuerySet":
+        return self.filter(state=IncidentState.OPEN)
+
+    def blocking(self) -> "IncidentQuerySet":
+        """Those that the node still lists and no lease of this portal stands for."""
+        undone = (IncidentState.OPEN, IncidentState.ENDED)
+        return self.filter(state__in=undone, gone_at=None)
+
+
+class Incident(models.Model):
+    """A lease that a node lists and this portal does not know, or knows as less far on.
+
+    One row per node, lease and token. What the node said of it stands in `report`, as in its poll;
+    `gpus` are the uuids that it uses, null where an older agent does not say.
+    """
+
+    node = models.ForeignKey(Node, models.CASCADE, related_name="incidents")
+    lease = models.CharField(max_length=16, help_text="Code of the attempt.")
+    token = models.CharField(max_length=20)
+    cause = models.CharField(max_length=8, choices=IncidentCause)
+    state = models.CharField(
+        max_length=STATE_LENGTH, choices=IncidentState, default=IncidentState.OPEN
+    )
+    job = models.CharField(max_length=16, blank=True, help_text="Code of its job.")
+    kind = models.CharField(max_length=8, blank=True)
+    index = models.PositiveIntegerField(null=True)
+    gpus = models.JSONField(null=True)
+    phase = models.CharField(max_length=16)
+    report = models.JSONField(default=dict)
+    first_seen_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    gone_at = models.DateTimeField(null=True, help_text="When the node listed it no more.")
+    decided_by = models.CharField(max_length=254, blank=True)
+    decided_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=300, blank=True)
+
+    objects = IncidentQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-first_seen_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["node", "lease", "token"], name="one_incident_a_lease"),
+            models.CheckConstraint(
+                condition=Q(state__in=IncidentState.values), name="incident_state"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.lease
+
+    def uses(self, uuid: str) -> bool:
+        """Whether it may be on this GPU of its node."""
+        if self.gpus is None:
+            return self.phase not in ("fetching", "ready")
+        return uuid in self.gpus
+
+
+def using(incidents: Iterable[Incident], uuid: str) -> str:
+    """The sentence why a GPU is kept for an incident; empty where it is not."""
+    found = next((incident for incident in incidents if incident.uses(uuid)), None)
+    if found is None:
+        return ""
+    return f"In use by attempt {found.lease}, which this portal does not know."
 
 
 class LedgerRow(models.Model):

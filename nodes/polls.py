@@ -13,7 +13,7 @@ from django.db import transaction
 from jobs.models import Job
 from jobs.signals import shard_queued
 from jobs.states import ShardState
-from nodes import doubt, fleet
+from nodes import doubt, fleet, incidents
 from nodes.leases import declare_forgotten
 from nodes.models import Gpu, Lease, LeaseGpu, Node
 from nodes.progress import apply_report
@@ -62,19 +62,25 @@ def take_poll(*, node: Node, body: dict) -> dict:
         _come_online(node, at)
     reported = {item["lease"]: item for item in body["leases"]}
     unsure = set(Lease.objects.filter(node=node, in_doubt=True).values_list("code", flat=True))
-    turn = sorted(reported.values(), key=lambda item: item["lease"] not in unsure)
+    # What is there already comes before what is granted now: it may be on the same GPUs.
+    turn = sorted(reported.values(), key=lambda i: (i["lease"] not in unsure, _may_begin(i)))
     answers = [_one_lease(node, item) for item in turn]
     answers += _unreported(node, set(reported))
     with transaction.atomic():
         at = db_now()
         node.refresh_from_db()  # a release may have put it into quarantine
         _free_what_is_gone(node, set(reported), at)
+        incidents.unlisted(node=node, reported=set(reported), at=at)
         fleet.settle_drain(node=node, at=at)
     return {
         "epoch": fleet.installation().epoch,
         "next_poll_ms": int(settings.AGENT_POLL.total_seconds() * 1000),
         "leases": answers,
     }
+
+
+def _may_begin(item: dict) -> bool:
+    return item["phase"] in ("fetching", "ready")
 
 
 def _claim(node: Node, body: dict, at: datetime) -> None:
@@ -169,30 +175,6 @@ def _come_online(node: Node, at: datetime) -> None:
         move(node, NodeState.ONLINE, "online", at=at, actor=f"node {node.name}")
 
 
-def report_of(item: dict) -> Report:
-    """The typed report in one lease item of a poll."""
-    ended = item.get("exit") or {}
-    fault = item.get("fault") or {}
-    problem = item.get("output_problem") or {}
-    code = ended.get("code")
-    if code is None and ended.get("signal"):
-        code = 128 + ended["signal"]
-    return Report(
-        phase=item["phase"],
-        ages=item.get("ages") or {},
-        fetched_files=item.get("fetched_files", 0),
-        fetched_bytes=item.get("fetched_bytes", 0),
-        exit_code=code,
-        exit_reason=ended.get("reason", ""),
-        fault=fault.get("code", ""),
-        fault_detail=fault.get("detail", "")[:500],
-        output=item.get("output", "none"),
-        output_problem=problem.get("code", ""),
-        output_detail=problem.get("detail", ""),
-        evidence=item.get("evidence") or {},
-    )
-
-
 def _one_lease(node: Node, item: dict) -> dict:
     """Apply one lease's report in a transaction of its own; one bad lease stops no other."""
     lease = (
@@ -200,16 +182,17 @@ def _one_lease(node: Node, item: dict) -> dict:
         .filter(code=item["lease"], node=node)
         .first()
     )
-    if lease is None:
-        log.warning("unknown_lease", node=node.name, lease=item["lease"])
-        return {"lease": item["lease"], "token": item["token"], "wanted": "keep", "gpus": []}
+    cause = incidents.cause_of(lease, item)
+    if lease is None or cause:
+        wanted = incidents.seen(node=node, item=item, cause=cause, at=db_now())
+        return {"lease": item["lease"], "token": item["token"], "wanted": wanted, "gpus": []}
     if lease.token != item["token"]:
         return {"lease": item["lease"], "token": item["token"], "wanted": "drop", "gpus": []}
     with structlog.contextvars.bound_contextvars(lease=lease.code, job=lease.shard.job.code):
         before = lease.state
         try:
             with transaction.atomic():
-                apply_report(lease=lease, report=report_of(item), at=db_now())
+                apply_report(lease=lease, report=Report.of(item), at=db_now())
         except DomainError as error:
             log.warning("report_refused", why=str(error))
             lease.refresh_from_db()

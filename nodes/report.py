@@ -40,6 +40,30 @@ class Report:
     output_detail: str = ""
     evidence: dict = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, item: dict) -> "Report":
+        """The typed report in one lease item of a poll."""
+        ended = item.get("exit") or {}
+        fault = item.get("fault") or {}
+        problem = item.get("output_problem") or {}
+        code = ended.get("code")
+        if code is None and ended.get("signal"):
+            code = 128 + ended["signal"]
+        return cls(
+            phase=item["phase"],
+            ages=item.get("ages") or {},
+            fetched_files=item.get("fetched_files", 0),
+            fetched_bytes=item.get("fetched_bytes", 0),
+            exit_code=code,
+            exit_reason=ended.get("reason", ""),
+            fault=fault.get("code", ""),
+            fault_detail=fault.get("detail", "")[:500],
+            output=item.get("output", "none"),
+            output_problem=problem.get("code", ""),
+            output_detail=problem.get("detail", ""),
+            evidence=item.get("evidence") or {},
+        )
+
     def reached(self, step: str) -> bool:
         """Whether this step came and its age is known; a reboot loses the ages."""
         return self.ages.get(step) is not None

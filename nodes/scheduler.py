@@ -10,13 +10,22 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Prefetch, Q
 
 from jobs.models import Job, Shard
 from jobs.states import Outcome, ShardKind, ShardState
 from nodes import leases
 from nodes.capacity import disk_needed
-from nodes.models import Installation, Lease, LeaseGpu, Node, SchedulerReason
+from nodes.models import (
+    Gpu,
+    Incident,
+    Installation,
+    Lease,
+    LeaseGpu,
+    Node,
+    SchedulerReason,
+    using,
+)
 from nodes.plan import GpuView, LeaseView, NodeView, Plan, Reason, ShardView, plan
 from nodes.states import BEFORE_GRANT, HOLDING, LIVE, LeaseReason, NodeState
 from portal.base.clock import db_now
@@ -33,7 +42,8 @@ def run_pass() -> Plan:
     now = db_now()
     shards = waiting_shards()
     by_id = {shard.id: shard for shard in shards}
-    nodes = list(Node.objects.exclude(state=NodeState.RETIRED).prefetch_related("gpus"))
+    incidents = Prefetch("incidents", Incident.objects.blocking())
+    nodes = list(Node.objects.exclude(state=NodeState.RETIRED).prefetch_related("gpus", incidents))
     answer = plan(now, shard_views(shards), node_views(nodes))
     _apply(answer, by_id, {node.code: node for node in nodes})
     _write_reasons(answer.reasons, by_id, now)
@@ -103,11 +113,12 @@ def _lease_view(lease: Lease) -> LeaseView:
 
 
 def _node_view(node: Node, holders: dict[str, str], live: list[LeaseView]) -> NodeView:
+    incidents = list(node.incidents.all())  # those that block, as they were fetched
     gpus = tuple(
         GpuView(
             gpu.uuid,
             gpu.memory_bytes,
-            usable=gpu.usable and gpu.present and not gpu.quarantined,
+            usable=_usable(gpu) and not using(incidents, gpu.uuid),
             holder=holders.get(gpu.uuid, ""),
         )
         for gpu in node.gpus.all()
@@ -124,6 +135,10 @@ def _node_view(node: Node, holders: dict[str, str], live: list[LeaseView]) -> No
         leases=tuple(live),
         online=node.takes_work,
     )
+
+
+def _usable(gpu: Gpu) -> bool:
+    return gpu.usable and gpu.present and not gpu.quarantined
 
 
 def _apply(answer: Plan, shards: dict[int, Shard], nodes: dict[str, Node]) -> None:

@@ -37,7 +37,22 @@ class LeaseReason(models.TextChoices):
     NODE_LEFT = "node_left", "The node was drained, revoked or went offline before the start."
     OUTPUT_LOST = "output_lost", "The output that waited on the node is lost with it."
     FENCED = "fenced", "Another attempt of this piece was kept."
+    ENDED_BY_OPERATOR = "ended_by_operator", "An operator ended it."
     NO_EVIDENCE = "no_evidence", "The node could not prove that everything was removed."
+
+
+class IncidentCause(models.TextChoices):
+    """Why a lease that a node lists is an incident."""
+
+    UNKNOWN = "unknown", "This portal does not know the attempt."
+    BEHIND = "behind", "The attempt is further on than this portal knows."
+
+
+class IncidentState(models.TextChoices):
+    OPEN = "open"  # an operator has to decide; nothing is stopped
+    ADOPTED = "adopted"  # the attempt is its piece's own again
+    ENDED = "ended"  # the node was told to drop it
+    GONE = "gone"  # the node listed it no more before anybody decided
 
 
 class NodeState(models.TextChoices):
@@ -52,8 +67,9 @@ class NodeState(models.TextChoices):
 
 L = LeaseState
 LEASE_MOVES: MoveTable = {
-    L.PLACED: frozenset({L.READY, L.VOID}),
-    L.READY: frozenset({L.PLACED, L.GRANTED, L.VOID}),
+    # Adopted: a restored portal learns that the node has begun it long ago.
+    L.PLACED: frozenset({L.READY, L.VOID, L.ALLOCATED}),
+    L.READY: frozenset({L.PLACED, L.GRANTED, L.VOID, L.ALLOCATED}),
     L.GRANTED: frozenset({L.ALLOCATED, L.VOID, L.LOST}),
     L.ALLOCATED: frozenset({L.RUNNING, L.RETURNING, L.RELEASING, L.LOST}),
     L.RUNNING: frozenset({L.RETURNING, L.RELEASING, L.LOST}),

@@ -49,7 +49,7 @@ PUBLIC = (
     *("limits", "gpus", "disk_bytes", "outputs", "files", "bytes"),
 )
 REPORTED = (
-    *("lease", "token", "phase", "fetched_files", "fetched_bytes", "exit", "fault"),
+    *("lease", "token", "phase", "gpus", "fetched_files", "fetched_bytes", "exit", "fault"),
     *("output", "output_problem", "evidence"),
 )
 
@@ -128,7 +128,8 @@ class Lease:
         steps = (READY, ALLOCATED, RUNNING, RETURNING, RELEASING, RELEASED)
         known = record.times if record.boot == boot_id() else {}
         ages = {step: max(0, now - known[step]) if step in known else None for step in steps}
-        return {**{name: getattr(record, name) for name in REPORTED}, "ages": ages}
+        about = {name: record.spec.get(name) for name in ("job", "kind", "index")}
+        return {**{name: getattr(record, name) for name in REPORTED}, **about, "ages": ages}
 
     def forget(self) -> bool:
         """Remove the folder and then the journal; False when something could not be removed."""

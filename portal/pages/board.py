@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db.models import Prefetch, Q
 
 from nodes.meter import slices
-from nodes.models import Gpu, Lease, LeaseGpu, Node
+from nodes.models import Gpu, Incident, Lease, LeaseGpu, Node, using
 from nodes.states import LIVE, NodeState
 from portal.base.words import in_words
 
@@ -107,6 +107,7 @@ def page_context(at: datetime) -> dict:
     nodes = Node.objects.exclude(state=NodeState.RETIRED).prefetch_related(
         Prefetch("gpus", Gpu.objects.order_by("index")),
         Prefetch("gpus__leases", recent, to_attr="recent"),
+        Prefetch("incidents", Incident.objects.blocking(), to_attr="blocking"),
         Prefetch("leases", live.order_by("placed_at"), to_attr="live"),
     )
     found = [node_row(node, begun, at) for node in nodes]
@@ -125,7 +126,7 @@ def node_row(node: Node, begun: datetime, at: datetime) -> NodeRow:
     return NodeRow(
         node=node,
         contact=contact(node, at),
-        gpus=[_gpu_row(gpu) for gpu in gpus],
+        gpus=[_gpu_row(gpu, using(node.blocking, gpu.uuid)) for gpu in gpus],  # type: ignore[attr-defined]
         leases=[LeaseRow(x, slices(x, at).held_ms) for x in node.live],  # type: ignore[attr-defined]
         bars=utilization(gpus, begun, at) if gpus else [],
         shares=[
@@ -146,13 +147,15 @@ def contact(node: Node, at: datetime) -> str:
     return f"No contact for {in_words(silence)}. Work may still be running; nothing has been ended."
 
 
-def _gpu_row(gpu: Gpu) -> GpuRow:
+def _gpu_row(gpu: Gpu, incident: str) -> GpuRow:
     if any(row.until is None for row in gpu.recent):  # type: ignore[attr-defined]
         return GpuRow(gpu, "held", gpu.reason)
     if not gpu.present:
         return GpuRow(gpu, "unusable", gpu.reason or "Not in the agent's last report.")
     if gpu.quarantined or not gpu.usable:
         return GpuRow(gpu, "unusable", gpu.reason or "Quarantined.")
+    if incident:
+        return GpuRow(gpu, "unusable", incident)
     return GpuRow(gpu, "free", "")
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from nodes import watch
 from nodes.agent import sandbox
-from nodes.models import NO_ISOLATION, Node
+from nodes.models import NO_ISOLATION, Incident, Node
 from nodes.states import NodeState
 from portal.base.words import in_bytes, in_words
 from portal.pages import parts
@@ -228,6 +228,15 @@ def _node(node: Node) -> Finding:
     return fine(f"Node {node.name} is {node.state}.")
 
 
+def incidents() -> Iterator[Finding]:
+    """Attempts that nodes have and this portal does not know: an operator has to decide."""
+    for incident in Incident.objects.open().select_related("node"):
+        yield problem(
+            f"Node {incident.node.name} has attempt {incident.lease}, which this portal does not "
+            "know: adopt or end it (admin, Incidents)."
+        )
+
+
 def isolation() -> Iterator[Finding]:
     """Only matters where this machine runs an agent too; it is really tried."""
     path, why = sandbox.probe()
@@ -250,6 +259,7 @@ SUBJECTS = (
     silence,
     people,
     nodes,
+    incidents,
     isolation,
 )
 

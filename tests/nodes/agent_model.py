@@ -19,6 +19,12 @@ NEXT = {
 }
 
 
+def spec_of(code: str) -> dict:
+    """What the lease's spec says of its piece."""
+    shard = Lease.objects.select_related("shard__job").get(code=code).shard
+    return {"job": shard.job.code, "kind": shard.kind, "index": shard.index}
+
+
 @dataclass
 class ModelLease:
     code: str
@@ -32,6 +38,7 @@ class ModelLease:
     problem: dict | None = None
     evidence: dict | None = None
     reached: set[str] = field(default_factory=set)
+    about: dict = field(default_factory=dict)  # job, kind and index, of its spec
 
     def item(self, age: int = 0) -> dict:
         return {
@@ -44,6 +51,8 @@ class ModelLease:
             "output": self.output,
             "output_problem": self.problem,
             "evidence": self.evidence,
+            "gpus": self.gpus,
+            **self.about,
         }
 
     def go(self, phase: str) -> None:
@@ -104,7 +113,7 @@ class ModelAgent:
                 self.leases.pop(code, None)
             elif lease is None:
                 if wanted in ("fetch", "run"):
-                    self.leases[code] = ModelLease(code, item["token"])
+                    self.leases[code] = ModelLease(code, item["token"], about=spec_of(code))
             elif lease.token == item["token"]:
                 lease.wanted = wanted
                 self._obey(lease, item)

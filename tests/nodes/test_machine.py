@@ -149,6 +149,18 @@ class Portal(RuleBasedStateMachine):
         Installation.objects.update(up_since=long_ago, watched_at=db_now())
         watch.watch()
 
+    @rule(name=st.sampled_from(sorted(GPUS)), rounds=st.integers(0, 4), sealed=st.booleans())
+    def a_node_is_silent_for_a_while(self, name: str, rounds: int, sealed: bool) -> None:
+        """Work is under way there; the others, and what runs there, go on meanwhile."""
+        self.a_while_without_trouble(3, 0)
+        self.node_falls_silent(name, deaf=True)
+        self.one_attempt_of_each_piece_counts()
+        if sealed:
+            self.output_is_sealed(name)
+        self.a_while_without_trouble(rounds, 0)
+        self.one_attempt_of_each_piece_counts()
+        self.silent_nodes_return()
+
     @rule()
     def silent_nodes_return(self) -> None:
         for name in sorted(self.silent):

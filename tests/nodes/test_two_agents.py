@@ -1,4 +1,4 @@
-"""R4 with real agents against a real server: one is stopped past the limit, then goes on."""
+"""R4 and R11 with real agents against a real server: a long silence, and a restored backup."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ import pytest
 from nodes.agent import disk
 from tests.staging.live import Server, serving, until
 
+ADOPT = """
+from nodes import incidents
+from nodes.models import Incident
+incidents.adopt(incident=Incident.objects.get(), actor="operator", reason="it goes on")
+"""
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60
 PASSES = """
@@ -37,7 +43,11 @@ class Agents:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.processes: list[subprocess.Popen] = []
-        self.start(sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", PASSES)
+        self.pass_on()
+
+    def pass_on(self) -> subprocess.Popen:
+        """What the worker does all the time."""
+        return self.start(sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", PASSES)
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen:
         process = subprocess.Popen(
@@ -55,16 +65,37 @@ class Agents:
         )
 
     def rows(self, query: str) -> list[tuple]:
-        with sqlite3.connect(self.server.folder / "portal.sqlite3", timeout=30) as database:
+        with closing(self._database()) as database:
             return database.execute(query).fetchall()
 
     def leases(self) -> list[tuple]:
         return self.rows("SELECT state, in_doubt, reason FROM nodes_lease ORDER BY number")
 
+    def stop(self, process: subprocess.Popen) -> None:
+        process.kill()
+        process.wait(10)
+
+    def dump(self) -> Path:
+        copy = self.server.folder / "dump.sqlite3"
+        with closing(self._database()) as database, closing(sqlite3.connect(copy)) as target:
+            database.backup(target)
+        return copy
+
+    def restore(self, dump: Path) -> None:
+        """The portal as it was, started anew; agents go on meanwhile."""
+        self.server.kill()
+        for path in self.server.folder.glob("portal.sqlite3*"):
+            path.unlink()
+        dump.rename(self.server.folder / "portal.sqlite3")
+        self.server.manage("after_restore")
+        self.server.start()
+
+    def _database(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.server.folder / "portal.sqlite3", timeout=30)
+
     def end(self) -> None:
         for process in self.processes:
-            process.kill()
-            process.wait(10)
+            self.stop(process)
         for path in self.server.folder.glob("*/leases/*/status.json"):
             status = disk.read_json(path)
             if status and disk.is_locked(path.with_name("supervisor.lock")):
@@ -77,8 +108,10 @@ def agents(tmp_path: Path) -> Iterator[Agents]:
     server.env |= {"SILENCE_LIMIT_S": "10", "AGENT_POLL_S": "1", "ALLOW_PROCESS_ISOLATION": "1"}
     with serving(server):
         running = Agents(server)
-        yield running
-        running.end()
+        try:
+            yield running
+        finally:
+            running.end()
 
 
 @pytest.mark.parametrize(("came_back", "work_s"), [("running", 45), ("finished", 5)])
@@ -109,3 +142,33 @@ def test_a_stopped_agent_goes_on_and_its_attempt_is_kept(agents, came_back, work
     assert agents.rows(files) == [("attempt", 2)]
     held = "SELECT COUNT(*) FROM nodes_leasegpu WHERE until IS NULL"
     until(lambda: agents.rows(held) == [(0,)], "both nodes have let go", LIMIT_S)
+
+
+def test_work_goes_on_through_a_restore_and_is_adopted(agents):
+    agents.agent("n1")
+    until(lambda: agents.rows("SELECT 1 FROM nodes_gpu"), "the node is there", LIMIT_S)
+    agents.stop(agents.processes[0])  # the passes: the dump holds a job that waits
+    script = 'sleep 20; echo "$E31_ATTEMPT" > "$E31_OUTPUT/attempt"'
+    agents.server.shell(JOB.format(script=script))
+    dump = agents.dump()
+    passes = agents.pass_on()
+    until(lambda: agents.leases() == [("running", 0, "")], "the work runs", LIMIT_S)
+    code = agents.rows("SELECT code FROM nodes_lease")
+    agents.stop(passes)
+    agents.restore(dump)
+    agents.pass_on()
+    found = "SELECT lease, state, cause, token FROM nodes_incident"
+    expected = [(*code[0], "open", "unknown", "1.1")]
+    until(lambda: agents.rows(found) == expected, "an incident", LIMIT_S)
+    granted = "SELECT COUNT(*) FROM nodes_lease WHERE granted_at IS NOT NULL"
+    assert agents.rows(granted) == [(0,)]
+    assert agents.rows('SELECT gpus, job, kind, "index" FROM nodes_incident') == [
+        ('["GPU-SIM-n1-0"]', *agents.rows("SELECT code FROM jobs_job")[0], "main", 0)
+    ]
+    agents.server.shell(ADOPT)
+    ended = "SELECT state, outcome, kept_lease FROM jobs_shard"
+    until(lambda: agents.rows(ended) == [("ended", "succeeded", *code[0])], "the end", 2 * LIMIT_S)
+    rows = "SELECT lease.code, row.uncounted_reason, row.run_ms > 15000 FROM nodes_ledgerrow row"
+    rows += " JOIN nodes_lease lease ON lease.id = row.lease_id"
+    assert agents.rows(rows) == [(*code[0], "", 1)]
+    assert agents.rows("SELECT path, size FROM staging_file") == [("attempt", 2)]
