@@ -26,10 +26,13 @@ log = structlog.get_logger(__name__)
 
 
 def raise_epoch() -> int:
-    """After a restore: no token that is given out from now on was ever given out before."""
+    """After a restore: no token that is given out from now on was ever given out before.
+
+    Silence counts from the next look on, not from the time of the backup.
+    """
     with transaction.atomic():
         Installation.objects.get_or_create(id=1)
-        Installation.objects.filter(id=1).update(epoch=F("epoch") + 1)
+        Installation.objects.filter(id=1).update(epoch=F("epoch") + 1, watched_at=None)
         return Installation.objects.get(id=1).epoch
 
 

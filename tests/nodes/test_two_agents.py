@@ -20,7 +20,7 @@ from nodes.models import Incident
 incidents.adopt(incident=Incident.objects.get(), actor="operator", reason="it goes on")
 """
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 60
+LIMIT_S = 120  # each agent and each command is a process that has to start
 PASSES = """
 import time
 from nodes import scheduler, watch
@@ -105,7 +105,7 @@ class Agents:
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[Agents]:
     server = Server(tmp_path)
-    server.env |= {"SILENCE_LIMIT_S": "10", "AGENT_POLL_S": "1", "ALLOW_PROCESS_ISOLATION": "1"}
+    server.env |= {"SILENCE_LIMIT_S": "20", "AGENT_POLL_S": "1", "ALLOW_PROCESS_ISOLATION": "1"}
     with serving(server):
         running = Agents(server)
         try:
