@@ -12,10 +12,10 @@ from portal.base.clock import db_now
 from portal.base.commits import light_atomic
 from portal.base.errors import DomainError
 from staging import blobs, store, usage
+from staging.completion import arrived
 from staging.digests import SMALLEST_CHUNK
 from staging.files import HAVE, Entry, declare_files
 from staging.models import Blob, Dataset, DeadKey, File, Upload
-from staging.receive import arrived
 from staging.states import FileState, UploadState
 
 BATCH = 500

@@ -23,8 +23,9 @@ from staging.errors import ChecksumMismatch, DigestMismatch, SignInNeeded
 from staging.files import Entry
 from staging.keys import read_key
 from staging.models import Dataset, Upload
-from staging.receive import check_open, receive, settle_offset
+from staging.receive import receive
 from staging.states import Concat, UploadState
+from staging.takeover import check_open, settle_offset
 from staging.tusheaders import (
     Length,
     content_length,

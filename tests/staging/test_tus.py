@@ -11,8 +11,10 @@ from portal.teams.models import Membership
 from staging import services, store, tus, uploads
 from staging.errors import WrongOffset
 from staging.models import Dataset, File, TeamUsage, Upload
-from staging.receive import Writer, receive, writing
+from staging.receive import receive
 from staging.states import UploadState
+from staging.takeover import writing
+from staging.writer import Writer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 TUS = {"HTTP_TUS_RESUMABLE": "1.0.0"}
