@@ -7,6 +7,7 @@ plain SHA-256; one of N chunks the SHA-256 over their concatenated raw SHA-256, 
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 SMALLEST_CHUNK = 8 * 2**20
 MOST_CHUNKS = 9500
@@ -46,19 +47,27 @@ def combine(chunks: bytes) -> str:
     return f"{hashlib.sha256(chunks).hexdigest()}-{count}"
 
 
+@dataclass
+class OpenChunk:
+    """A chunk that is not whole: the hash of its first `filled` bytes."""
+
+    hash: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    filled: int = 0
+
+
 class Hasher:
     """Hashes a file as it arrives, chunk by chunk.
 
     `chunks` holds the raw digests of complete chunks. To go on after a restart, begin with those
-    and feed again what had arrived of the open chunk (from `resume_at` to the offset).
+    and feed again what had arrived of the open chunk (from `resume_at` to the offset), or set
+    `open_chunk` to what another hasher had of it.
     """
 
     def __init__(self, size: int, chunks: bytes = b"") -> None:
         """`size` of the file in bytes, which sets the size of a chunk."""
         self.chunk_size = chunk_size_of(size)
         self.chunks = bytearray(chunks)
-        self._open = hashlib.sha256()
-        self._filled = 0
+        self.open_chunk = OpenChunk()
 
     @property
     def resume_at(self) -> int:
@@ -68,25 +77,25 @@ class Hasher:
     def update(self, piece: bytes | memoryview) -> None:
         view = memoryview(piece)
         while view:
-            part = view[: self.chunk_size - self._filled]
-            self._open.update(part)
-            self._filled += len(part)
+            part = view[: self.chunk_size - self.open_chunk.filled]
+            self.open_chunk.hash.update(part)
+            self.open_chunk.filled += len(part)
             view = view[len(part) :]
-            if self._filled == self.chunk_size:
+            if self.open_chunk.filled == self.chunk_size:
                 self._close_chunk()
 
     def back_to(self, count: int) -> None:
         """Forget everything after the first `count` chunks."""
         del self.chunks[count * RAW :]
-        self._open, self._filled = hashlib.sha256(), 0
+        self.open_chunk = OpenChunk()
 
     def _close_chunk(self) -> None:
-        self.chunks += self._open.digest()
-        self._open, self._filled = hashlib.sha256(), 0
+        self.chunks += self.open_chunk.hash.digest()
+        self.open_chunk = OpenChunk()
 
     def finish(self) -> tuple[str, bytes]:
         """(digest of the file, raw digests of all its chunks); call it once, at the end."""
-        if self._filled or not self.chunks:
+        if self.open_chunk.filled or not self.chunks:
             self._close_chunk()
         return combine(bytes(self.chunks)), bytes(self.chunks)
 

@@ -9,14 +9,15 @@ import os
 import time
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from portal.base.commits import light_atomic
+from portal.base.commits import light_statement
 from portal.base.errors import DomainError, NoRoom, TooLarge
+from portal.base.rows import change
 from portal.base.words import in_bytes
-from staging import names, store, usage
+from staging import names, openchunks, store, usage
 from staging.checksums import Checksum
 from staging.completion import complete
 from staging.digests import RAW, Hasher, chunk_count, chunk_size_of
@@ -55,10 +56,17 @@ class Writer:
 
     def _back_to(self, chunks: int) -> None:
         """Keep only this many chunks; whoever remembers another state must look again."""
+        self._raise_generation()
         self.position = chunks * self.upload.chunk_size
         digests = bytes(self.upload.chunk_digests)[: chunks * RAW]
         self._swap(offset=self.position, chunk_digests=digests)
         self.upload.chunk_digests = digests
+
+    def _raise_generation(self) -> None:
+        """Nobody may go by what they knew of the bytes. Others' raises still show after ours."""
+        Upload.objects.filter(pk=self.upload.pk).update(generation=F("generation") + 1)
+        self.upload.generation += 1
+        self.generation += 1
 
     def settle_length(self, length: int) -> None:
         """The length of an upload that was begun without one. Raises DomainError, NoRoom."""
@@ -102,9 +110,14 @@ class Writer:
         upload.length += size
 
     def _hasher(self) -> Hasher:
-        """A hasher that knows all bytes before `position`; the open chunk is read again."""
+        """A hasher that knows all bytes before `position`; the open chunk is read again, where
+        this process did not hash it in the request before."""
         hasher = Hasher(self.upload.length, bytes(self.upload.chunk_digests))
         hasher.chunk_size = self.upload.chunk_size
+        known = openchunks.take(self.upload)
+        if known is not None:
+            hasher.open_chunk = known
+            return hasher
         at = hasher.resume_at
         while at < self.position:
             piece = os.pread(self.fd, min(store.READ_PIECE, self.position - at), at)
@@ -235,10 +248,13 @@ class Writer:
         """Compare-and-swap on the offset. The expiry is on the portal's own clock: it only says
         that something came."""
         expires_at = timezone.now() + settings.UPLOAD_LIFETIME
-        with light_atomic():
-            swapped = Upload.objects.filter(
-                pk=self.upload.pk, state=UploadState.OPEN, offset=self.upload.offset
-            ).update(expires_at=expires_at, **changes)
+        with light_statement():
+            swapped = change(
+                Upload,
+                {"expires_at": expires_at, **changes},
+                f"id = %s AND state = %s AND {connection.ops.quote_name('offset')} = %s",
+                [self.upload.pk, UploadState.OPEN.value, self.upload.offset],
+            )
         if not swapped:
             self.upload.refresh_from_db()
             drop_if_dead(self.upload)
@@ -255,8 +271,10 @@ class Writer:
                 raise self._not_its_checksum(checksum)
         if self.whole:
             self.finish()
-        else:
-            self.commit()
+            return
+        self.commit()
+        if self.hasher is not None and self.position == self.upload.offset:
+            openchunks.keep(self.upload, self.hasher)
 
     def _not_its_checksum(self, checksum: Checksum) -> ChecksumMismatch:
         start, stop = self.upload.offset, self.position

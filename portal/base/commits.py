@@ -31,17 +31,32 @@ def light_atomic() -> Iterator[None]:
 
 
 @contextmanager
+def light_statement() -> Iterator[None]:
+    """As `light_atomic`, for one statement: on SQLite that is a transaction by itself."""
+    if connection.vendor == "sqlite":
+        with _not_forced():
+            yield
+        return
+    with light_atomic():
+        yield
+
+
+@contextmanager
 def _sqlite() -> Iterator[None]:
+    with _not_forced(), transaction.atomic():
+        yield
+
+
+@contextmanager
+def _not_forced() -> Iterator[None]:
     connection.ensure_connection()
     if connection.in_atomic_block:  # the pragma cannot change inside a transaction
-        with transaction.atomic():
-            yield
+        yield
         return
     raw = connection.connection
     raw.execute("PRAGMA synchronous=NORMAL")
     try:
-        with transaction.atomic():
-            yield
+        yield
     finally:
         raw.execute("PRAGMA synchronous=FULL")
 

@@ -83,6 +83,25 @@ def insert(row: Model, unless: str = "") -> bool:
     return True
 
 
+def change(model: type[Model], changes: dict[str, Any], where: str, params: Sequence[Any]) -> int:
+    """Set fields of the rows for which `where` holds; how many there were."""
+    sql, fields = _update(model, connection.vendor, tuple(changes), where)
+    values = [
+        f.get_db_prep_save(v, connection) for f, v in zip(fields, changes.values(), strict=True)
+    ]
+    return execute(sql, [*values, *params])
+
+
+@lru_cache
+def _update(
+    model: type[Model], vendor: str, names: tuple[str, ...], where: str
+) -> tuple[str, list[Field]]:
+    known = {f.attname: f for f in model._meta.concrete_fields}
+    fields = [known[name] for name in names]
+    settings = ", ".join(f"{connection.ops.quote_name(str(f.column))} = %s" for f in fields)
+    return f"UPDATE {table(model)} SET {settings} WHERE {where}", fields  # noqa: S608
+
+
 @lru_cache
 def _insertion(model: type[Model], vendor: str) -> tuple[str, list[Field]]:
     fields = [
