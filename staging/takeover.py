@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import F
 
-from portal.base.rows import find
+from portal.base.rows import fetch, find, table
 from portal.base.words import in_words
 from staging import bell, store
 from staging.errors import Busy, Gone, WrongOffset
@@ -27,6 +28,7 @@ from staging.uploads import PARTS
 TAKEOVER_LIMIT = 10.0  # seconds to wait for another writer to let go
 RETRY_LOCK = 0.002
 RING_EVERY = 0.02
+MOVING = ("generation", "offset", "state", "length", "deferred", "concat")  # of a row that lives
 
 
 def check_open(upload: Upload) -> None:
@@ -42,21 +44,28 @@ def check_open(upload: Upload) -> None:
 def writing(upload: Upload) -> Iterator[int]:
     """The only writer of an upload: yields the file descriptor, rereads the row.
 
-    Raises Busy when another writer does not let go in time, Gone when the upload has ended.
+    Raises Busy when another writer does not let go in time, WrongOffset when a later request took
+    the upload over, Gone when it has ended.
     """
     fd = store.open_to_write(upload.key)
     try:
         generation = _take_lock(fd, upload)
         _reread(upload)
-        upload.generation = generation
         drop_if_dead(upload)  # opening it made it again
         check_open(upload)
+        if upload.generation != generation:
+            raise WrongOffset(upload.offset, "A later request took this upload over.")
         yield fd
     finally:
         os.close(fd)
 
 
 def _reread(upload: Upload) -> None:
+    """Bring the row up to date. Nearly always nothing has moved: that is asked first."""
+    columns = ", ".join(connection.ops.quote_name(name) for name in MOVING)
+    row = fetch(f"SELECT {columns} FROM {table(Upload)} WHERE id = %s", [upload.pk])  # noqa: S608
+    if row == tuple(getattr(upload, name) for name in MOVING):
+        return
     fresh = find(Upload, "id = %s", [upload.pk])
     if fresh is None:
         raise Gone("This upload was ended.")
@@ -76,7 +85,7 @@ def _take_lock(fd: int, upload: Upload) -> int:
     """Wait for the lock; the generation that stands while this request is the last one.
 
     Where nobody has the lock it is the one that was read with the row: a takeover since then
-    stops this request at its first look.
+    ends this request.
     """
     if _locked(fd):
         return upload.generation

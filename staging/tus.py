@@ -29,6 +29,7 @@ from staging.takeover import check_open, settle_offset
 from staging.tusheaders import (
     Length,
     content_length,
+    header,
     length_to_create,
     length_to_settle,
     number,
@@ -75,7 +76,7 @@ def speaks_tus(view: View) -> View:
     @wraps(view)
     def wrapped(request: HttpRequest, *args: str, **kwargs: str) -> HttpResponseBase:
         sent = request.method
-        request.method = request.headers.get("X-HTTP-Method-Override", sent or "").upper()
+        request.method = (header(request, "X-HTTP-Method-Override") or sent or "").upper()
         try:
             response = _answer(view, request, *args, **kwargs)
         except DomainError as error:
@@ -93,7 +94,7 @@ def speaks_tus(view: View) -> View:
 def _answer(view: View, request: HttpRequest, *args: str, **kwargs: str) -> HttpResponseBase:
     if request.method == "OPTIONS":
         return _options()
-    if request.headers.get("Tus-Resumable") != VERSION:
+    if header(request, "Tus-Resumable") != VERSION:
         raise WrongVersion(f"This server speaks tus {VERSION}; send Tus-Resumable: {VERSION}.")
     return view(request, *args, **kwargs)
 
@@ -130,7 +131,7 @@ def tus_create(request: HttpRequest) -> HttpResponseBase:
     """
     if request.method != "POST":
         raise WrongMethod("Uploads are created with POST.")
-    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, key = (header(request, "Authorization") or "").partition(" ")
     if scheme.lower() != "bearer":
         if not request.user.is_authenticated:
             raise SignInNeeded("Sign in, or send an upload key, to create an upload.")
@@ -154,11 +155,11 @@ def _create_by_session(request: HttpRequest) -> HttpResponse:
 def _create(request: HttpRequest, actor: str, dataset: Dataset | None) -> HttpResponse:
     raw = _metadata(request)
     metadata = read_metadata(raw)
-    concat = request.headers.get("Upload-Concat", "")
+    concat = header(request, "Upload-Concat") or ""
     final = concat.startswith("final;")
     if concat not in ("", "partial") and not final:
         raise DomainError("Upload-Concat is partial, or final; and the addresses of the parts.")
-    if final and "Upload-Length" in request.headers:
+    if final and header(request, "Upload-Length") is not None:
         raise DomainError("A final upload is as long as its parts: send no Upload-Length.")
     length = Length(0, deferred=False) if final else length_to_create(request)
     if concat == "partial":
@@ -185,7 +186,7 @@ def _create(request: HttpRequest, actor: str, dataset: Dataset | None) -> HttpRe
 
 
 def _metadata(request: HttpRequest) -> str:
-    return request.headers.get("Upload-Metadata", "")
+    return header(request, "Upload-Metadata") or ""
 
 
 def _team_of(request: HttpRequest, metadata: dict[str, str]) -> int:
@@ -272,7 +273,7 @@ def _receive(request: HttpRequest, upload: Upload, offset: int) -> None:
             pieces=body.pieces(environ, announced, upload.key),
             announced=announced,
             length=length_to_settle(request) if request.method == "PATCH" else None,
-            checksum=read_checksum(request.headers.get("Upload-Checksum")),
+            checksum=read_checksum(header(request, "Upload-Checksum")),
         )
     except body.BadFraming as error:
         raise DomainError(str(error), offset=_kept(upload)) from error

@@ -253,6 +253,13 @@ class TestPatch:
         with writing(Upload.objects.get()) as fd:
             assert Writer(Upload.objects.get(), fd).position == 3
 
+    def test_a_takeover_before_the_lock_ends_the_request(self, address):
+        upload = Upload.objects.get()
+        Upload.objects.update(generation=1)
+        with pytest.raises(WrongOffset):
+            receive(upload=upload, offset=0, pieces=[b"012"])
+        assert Upload.objects.get().offset == 0
+
 
 class TestRights:
     @pytest.mark.parametrize(
