@@ -2,6 +2,10 @@
 // gets one when it is to be read, so that ten thousand files need not be held open.
 const BATCH = 500;
 const AT_ONCE = 32;
+const SLICE_MS = 12; // of reading sizes in one go: the browser asks the disk for each, and waits
+
+// Lets the page draw and hear the person.
+const breath = () => globalThis.scheduler?.yield?.() ?? new Promise((resolve) => setTimeout(resolve));
 
 const facts = (file, path, ref) => ({ path, size: file.size, modified: Math.trunc(file.lastModified), ref });
 
@@ -20,10 +24,20 @@ export class Chosen {
   }
 
   async *walk() {
-    for (let start = 0; start < this.files.length; start += BATCH) {
-      const part = this.files.slice(start, start + BATCH);
-      yield part.map((file, index) => facts(file, pathOf(file), start + index));
+    let batch = [];
+    let began = performance.now();
+    for (const [ref, file] of this.files.entries()) {
+      batch.push(facts(file, pathOf(file), ref));
+      if (performance.now() - began > SLICE_MS) {
+        await breath();
+        began = performance.now();
+      }
+      if (batch.length === BATCH) {
+        yield batch;
+        batch = [];
+      }
     }
+    if (batch.length) yield batch;
   }
 
   async open(ref) {

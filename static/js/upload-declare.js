@@ -2,6 +2,8 @@
 import { canHash } from "./upload-digest.js";
 import { HASHED, S } from "./upload-list.js";
 
+const MOST_HASHED = 500;
+const HASHED_BYTES = 16 * 2 ** 20;
 const SMALL = 4 * 2 ** 20; // bytes; the most that a pack takes per file
 
 function entry({ list, digests }, index) {
@@ -9,7 +11,20 @@ function entry({ list, digests }, index) {
   return { path: list.path(index), size: list.size[index], modified: list.modified[index], ...(digest ? { digest } : {}) };
 }
 
-export function declare(engine, batch) {
+// Whether the portal said of another file that the team has bytes of this size.
+function worthHashing({ list, shared }, index) {
+  return canHash && shared.has(list.size[index]) && !(list.flags[index] & HASHED);
+}
+
+function toHash({ list, waiting }, index) {
+  list.set(index, S.HASHING);
+  waiting.hash.push(index);
+}
+
+export function declare(engine, listed) {
+  const batch = listed.filter((index) => !worthHashing(engine, index));
+  for (const index of listed) if (worthHashing(engine, index)) toHash(engine, index);
+  if (!batch.length) return null;
   return engine.as("declare", async () => {
     const { list, portal, all } = engine;
     const files = batch.map((index) => entry(engine, index));
@@ -33,9 +48,9 @@ function plan(engine, index, { state, message, upload, offset, hash_first: hashF
   } else {
     engine.urls.set(index, upload);
     if (list.confirm(index, offset)) engine.back(index, "what had arrived is no longer kept");
-    if (hashFirst && canHash && !(list.flags[index] & HASHED)) {
-      list.set(index, S.HASHING);
-      waiting.hash.push(index);
+    if (hashFirst) engine.shared.add(list.size[index]);
+    if (worthHashing(engine, index)) {
+      toHash(engine, index);
     } else {
       list.set(index, S.READY);
       waiting[offset || list.size[index] > SMALL ? "large" : "small"].push(index);
@@ -43,17 +58,31 @@ function plan(engine, index, { state, message, upload, offset, hash_first: hashF
   }
 }
 
-// The team has bytes of this size: a digest tells whether they are these.
-export function hash(engine, index) {
+// How many of the waiting files are hashed in one go.
+export function hashable({ list, waiting }) {
+  let bytes = 0;
+  const most = Math.min(MOST_HASHED, waiting.hash.length);
+  for (let count = 0; count < most; count += 1) {
+    bytes += list.size[waiting.hash[count]];
+    if (count && bytes > HASHED_BYTES) return count;
+  }
+  return most;
+}
+
+// The team has bytes of these sizes: a digest tells whether they are the same.
+export function hash(engine, batch) {
   const { list, crew, digests } = engine;
   return engine.as("hash", async () => {
-    const signal = engine.begin([index]);
+    const signal = engine.begin(batch);
+    const { files, opened } = await engine.openAll(batch);
     try {
-      digests.set(index, await crew.run("hash", { file: await engine.open(index) }, { signal }));
-      list.flags[index] |= HASHED;
-      if (list.state[index] === S.HASHING) engine.relist([index]);
+      const found = await crew.run("hash", { files: files.map(({ file }) => file) }, { signal });
+      opened.forEach((index, at) => found[at] && digests.set(index, found[at]));
+      const still = opened.filter((index) => list.state[index] === S.HASHING);
+      for (const index of still) list.flags[index] |= HASHED;
+      engine.relist(still);
     } catch (error) {
-      engine.failed(index, error);
+      for (const index of opened) engine.failed(index, error);
     }
   });
 }

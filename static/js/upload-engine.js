@@ -1,6 +1,6 @@
 // Decides what is done next: declare, hash where it helps, pack the small, send the rest. Whatever
 // was interrupted is declared again, and the portal's answer says what is left to send.
-import { declare, hash } from "./upload-declare.js";
+import { declare, hash, hashable } from "./upload-declare.js";
 import { wake } from "./upload-http.js";
 import { HAVE, S, arrived } from "./upload-list.js";
 import { packable, sendLarge, sendPack } from "./upload-send.js";
@@ -24,6 +24,7 @@ export class Engine extends EventTarget {
     this.running = { declare: 0, hash: 0, pack: 0, large: 0, remove: 0 };
     this.urls = new Map();
     this.digests = new Map();
+    this.shared = new Set(); // sizes that the team has bytes of
     this.controls = new Map();
     this.canPack = true;
     this.paused = false;
@@ -96,7 +97,7 @@ export class Engine extends EventTarget {
     if (!this.going || !this.turn.take()) return;
     const { waiting, running } = this;
     while (!this.signedOut && !running.declare && waiting.listed.length) this.start(declare, this.some("listed", S.LISTED, BATCH));
-    while (running.hash < HASHES_AT_ONCE && waiting.hash.length) this.start(hash, ...this.some("hash", S.HASHING, 1));
+    while (running.hash < HASHES_AT_ONCE && waiting.hash.length) this.start(hash, this.some("hash", S.HASHING, hashable(this)));
     while (running.pack + running.large < AT_ONCE && this.next());
   }
 
@@ -161,6 +162,19 @@ export class Engine extends EventTarget {
     if (list.replace(index, file.size, modified)) this.back(index, "it changed on your disk");
     this.digests.delete(index);
     throw Object.assign(new Error("It changed on your disk again and again."), { kind: "again" });
+  }
+
+  // Those of a batch that can be opened; what became of the others is settled.
+  async openAll(batch) {
+    const files = [];
+    const opened = [];
+    for (const index of batch) {
+      const file = await this.open(index).catch((error) => this.failed(index, error));
+      if (!file) continue;
+      files.push({ file, path: this.list.path(index) });
+      opened.push(index);
+    }
+    return { files, opened };
   }
 
   arrived(index, had = false) {

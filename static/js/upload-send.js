@@ -47,7 +47,7 @@ export function packable({ list, waiting }) {
 export function sendPack(engine, batch) {
   return engine.as("pack", async () => {
     const signal = engine.begin(batch, S.SENDING);
-    const { files, sent } = await opened(engine, batch);
+    const { files, opened: sent } = await engine.openAll(batch);
     try {
       const began = performance.now();
       const order = { url: engine.portal.urls.pack, token: engine.portal.token, files };
@@ -60,18 +60,6 @@ export function sendPack(engine, batch) {
       await unpacked(engine, sent, error);
     }
   });
-}
-
-async function opened(engine, batch) {
-  const files = [];
-  const sent = [];
-  for (const index of batch) {
-    const file = await engine.open(index).catch((error) => engine.failed(index, error));
-    if (!file) continue;
-    files.push({ file, path: engine.list.path(index) });
-    sent.push(index);
-  }
-  return { files, sent };
 }
 
 function packed(engine, index, { state, message }) {

@@ -4,7 +4,15 @@ import { wake } from "./upload-http.js";
 import { pack } from "./upload-pack.js";
 import { giveUp, send } from "./upload-tus.js";
 
-const hash = async ({ file }, { signal }) => digestOf(file, { signal });
+// A file that cannot be read has no digest; sending it will say so.
+async function hash({ files }, { signal }) {
+  const unread = () => {
+    signal.throwIfAborted();
+    return "";
+  };
+  return Promise.all(files.map((file) => digestOf(file, { signal }).catch(unread)));
+}
+
 const JOBS = { giveUp, hash, pack, send };
 const controls = new Map();
 
