@@ -5,6 +5,7 @@ session, so a long upload outlives the login; the right behind it is checked on 
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import wraps
 
 from django.conf import settings
@@ -23,6 +24,7 @@ from staging.errors import ChecksumMismatch, DigestMismatch, SignInNeeded
 from staging.files import Entry
 from staging.keys import read_key
 from staging.models import Dataset, Upload
+from staging.prefix import prefix_of
 from staging.receive import receive
 from staging.states import Concat, UploadState
 from staging.takeover import check_open, settle_offset
@@ -224,6 +226,23 @@ def tus_upload(request: HttpRequest, code: str, token: str) -> HttpResponseBase:
     if request.method not in verbs:
         raise WrongMethod("An upload answers HEAD, PATCH and DELETE.")
     return verbs[request.method](request, find_upload(code, token))
+
+
+@speaks_tus
+def tus_prefix(request: HttpRequest, code: str, token: str) -> HttpResponseBase:
+    """GET of the digests of what has arrived; no part of tus (docs/uploads.md)."""
+    if request.method != "GET":
+        raise WrongMethod("The digests of an upload are read with GET.")
+    upload = find_upload(code, token)
+    start, stop = (_asked(request, name) for name in ("from", "to"))
+    return JsonResponse(asdict(prefix_of(upload, start, stop)))
+
+
+def _asked(request: HttpRequest, name: str) -> int:
+    text = request.GET.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise DomainError(f"{name} must be a number of bytes.")
+    return int(text)
 
 
 @speaks_tus

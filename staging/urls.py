@@ -23,5 +23,6 @@ urlpatterns = [
     path("staging/<str:code>/zip", downloads.dataset_zip, name="dataset_zip"),
     path("tus/", tus.tus_create, name="tus_create"),
     path("tus/<str:code>/<str:token>", tus.tus_upload, name="tus_upload"),
+    path("tus/<str:code>/<str:token>/digests", tus.tus_prefix, name="tus_prefix"),
     path("tus/<path:rest>", tus.tus_nothing),
 ]

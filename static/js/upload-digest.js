@@ -7,7 +7,7 @@ export const canHash = Boolean(globalThis.crypto?.subtle);
 
 export const sha256 = async (bytes) => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
 
-const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+export const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export const hexDigest = async (bytes) => hex(await sha256(bytes));
 

@@ -201,14 +201,18 @@ export class Engine extends EventTarget {
 
   // It starts from its beginning, and the page says so.
   back(index, why) {
-    this.tell("back", `${this.list.path(index)} is sent again: ${why}.`);
+    this.tell("back", { path: this.list.path(index), why });
   }
 
   failed(index, { kind, message }) {
     const { list } = this;
     this.controls.delete(index);
     if (list.state[index] === S.REMOVED || list.state[index] === S.PAUSED) return;
-    if (kind === "again") list.tries[index] += 1;
+    if (kind === "again" || kind === "changed") list.tries[index] += 1;
+    if (kind === "changed" && list.tries[index] <= MOST_TRIES) {
+      this.startOver(index, message);
+      return;
+    }
     if (kind === "aborted" || kind === "room" || (kind === "again" && list.tries[index] <= MOST_TRIES)) {
       if (kind === "again") this.digests.delete(index);
       if (kind === "again" && list.confirm(index, 0)) this.back(index, message);
@@ -217,6 +221,21 @@ export class Engine extends EventTarget {
     } else {
       list.set(index, S.FAILED, message);
     }
+  }
+
+  // What arrived is of another file: it is given up before any of this one is sent.
+  startOver(index, why) {
+    const { list, urls, digests } = this;
+    const url = urls.get(index);
+    urls.delete(index);
+    digests.delete(index);
+    list.confirm(index, 0);
+    list.set(index, S.LISTED);
+    this.back(index, why);
+    this.as("remove", async () => {
+      await this.crew.run("giveUp", { urls: [url] });
+      if (list.state[index] === S.LISTED) this.waiting.listed.push(index);
+    });
   }
 
   // The portal refused a request about many files.

@@ -75,10 +75,14 @@ export class List {
     return index;
   }
 
+  note(index, text) {
+    if (text) this.notes.set(index, text);
+    else this.notes.delete(index);
+  }
+
   set(index, state, note = "") {
     const before = this.state[index];
-    if (note) this.notes.set(index, note);
-    else this.notes.delete(index);
+    this.note(index, note);
     if (THERE.has(state) && !THERE.has(before)) this.confirm(index, this.size[index]);
     this.counts[before] -= 1;
     this.counts[state] += 1;

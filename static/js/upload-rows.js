@@ -35,6 +35,7 @@ export function wordFor(list, index) {
   const state = list.state[index];
   const note = list.notes.get(index);
   const kept = list.confirmed[index] && !arrived(state) ? `${ofBytes(list.confirmed[index], list.size[index])} kept` : inBytes(list.size[index]);
+  if (state === S.SENDING && note) return note;
   if (state === S.SENDING) return list.confirmed[index] ? ofBytes(list.confirmed[index], list.size[index]) : `sending, ${inBytes(list.size[index])}`;
   const word = WORDS[state] ?? "";
   return [word, note && word ? `: ${note}` : (note ?? ""), note && word ? "" : `${word || note ? ", " : ""}${kept}`].join("");

@@ -7,6 +7,7 @@ const MIB = 2 ** 20;
 const MOST_PACKED = 1000;
 const MANY_CUTS = 4;
 const SILENT = ["aborted", "cut", "no-pack"];
+const COMPARING = "comparing it with what was sent before";
 const UNREADABLE = "The file changed, moved or cannot be read. Choose it again.";
 
 const pacer = new Pacer(MIB / 2, 16 * MIB, 2 * MIB);
@@ -17,10 +18,11 @@ export function sendLarge(engine, index) {
   return engine.as("large", async () => {
     const signal = engine.begin([index], S.SENDING);
     const known = list.tries[index] || engine.outOfReach ? null : list.confirmed[index];
-    const news = ({ at, cut }) => {
+    const news = ({ at, cut, proving }) => {
+      if (proving !== undefined) return list.note(index, proving ? COMPARING : "");
       engine.trouble(Boolean(cut));
       if (at !== undefined && list.confirm(index, at)) engine.back(index, "what had arrived is no longer kept");
-      engine.tell();
+      return engine.tell();
     };
     try {
       const order = { url: urls.get(index), file: await engine.open(index), offset: known };

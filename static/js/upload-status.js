@@ -6,6 +6,7 @@ import { files, inBytes, inCount, inWords, ofBytes } from "./upload-words.js";
 const MILESTONES = [25, 50, 75];
 const SAY_AFTER_MS = 3000; // shorter losses of the connection are nobody's business
 const MOST_REFUSED = 100;
+const MOST_AGAIN = 10;
 const $ = (id) => document.getElementById(id);
 
 export const announce = (text) => {
@@ -118,6 +119,14 @@ export function line(text) {
   const item = document.createElement("li");
   item.textContent = text;
   return item;
+}
+
+// The files that went back to their beginning, and why; the last ones where there are many.
+export function showAgain(all) {
+  const last = [...all].slice(-MOST_AGAIN).map(([path, why]) => `${path}: ${why}.`);
+  if (all.size > last.length) last.unshift(`${inCount(all.size - last.length)} more`);
+  $("again").hidden = false;
+  $("again-list").replaceChildren(...last.map(line));
 }
 
 // Lists of names under titles, in a notice of their own.

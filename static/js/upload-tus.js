@@ -3,6 +3,7 @@
 import { base64, canHash, sha256 } from "./upload-digest.js";
 import { Backoff, Cut, Refused, request } from "./upload-http.js";
 import { Pacer } from "./upload-pacer.js";
+import { prove } from "./upload-proof.js";
 
 const MIB = 2 ** 20;
 const MOST_DAMAGED = 5; // times that one piece may arrive damaged, or the portal may fail at it
@@ -45,20 +46,45 @@ async function read(file, at, checked) {
 }
 
 class Sender {
-  constructor(url, file, { signal, confirmed, trouble }) {
-    Object.assign(this, { url, file, signal, confirmed, trouble });
+  constructor(url, file, { signal, confirmed, trouble, proving }) {
+    Object.assign(this, { url, file, signal, confirmed, trouble, proving });
     this.backoff = new Backoff(signal);
     this.ahead = null;
     this.damaged = 0;
+    this.known = 0; // bytes that are this file's, or are being compared with it
+    this.proof = Promise.resolve();
+    this.broken = null;
+  }
+
+  // Bytes that came from elsewhere (an earlier attempt, another tab) are compared with the file
+  // while the rest is sent; its last piece waits for that, so that no mixed file is ever whole.
+  compare(at) {
+    const [from, to] = [this.known, at];
+    if (to <= from) return;
+    this.known = to;
+    const { url, file, signal } = this;
+    this.proof = Promise.all([this.proof, prove({ url, headers: VERSION, file, from, to, signal })]);
+    this.proof.catch((error) => {
+      this.broken ??= error;
+    });
+  }
+
+  async proven() {
+    this.proving(true);
+    await this.proof;
+    this.proving(false);
   }
 
   async run(offset) {
     let at = offset;
+    if (at) this.compare(at);
     while (at === null || at < this.file.size) {
       try {
         if (at === null) at = judge(await request("HEAD", this.url, { headers: VERSION, signal: this.signal }));
         else at = await this.step(at);
-        if (at !== null) this.confirmed(at);
+        if (at === null) continue;
+        this.confirmed(at);
+        if (at < this.file.size) this.compare(at);
       } catch (error) {
         at = await this.recover(error);
       }
@@ -66,14 +92,17 @@ class Sender {
   }
 
   async step(at) {
+    if (this.broken) throw this.broken;
     checks ??= canHash && (await hasChecksum(this.url));
     const piece = this.ahead?.at === at ? await this.ahead.piece : await read(this.file, at, checks);
     const next = at + piece.size;
     const more = checks && next < this.file.size;
     this.ahead = more ? { at: next, piece: read(this.file, next, checks) } : null;
     this.ahead?.piece.catch(() => null); // heard when its turn comes
+    if (next === this.file.size) await this.proven();
     const began = performance.now();
     const got = judge(await this.patch(at, piece));
+    if (got === next) this.known = Math.max(this.known, next);
     pacer.took(performance.now() - began, got === next);
     if (got === null) await this.backoff.wait(); // somebody else writes: ask after a moment
     else this.backoff.reset();
@@ -103,12 +132,14 @@ class Sender {
 }
 
 // Sends `file` from `offset` on (null: the portal is asked). `confirmed(bytes)` hears each offset
-// that the portal acknowledged, `trouble(bool)` whether it is out of reach.
+// that the portal acknowledged, `trouble(bool)` whether it is out of reach, `proving(bool)` whether
+// only the comparison with what was sent earlier is left.
 export async function send({ url, file, offset }, { signal, tell }) {
   await new Sender(url, file, {
     signal,
     confirmed: (at) => tell({ at }),
     trouble: () => tell({ cut: true }),
+    proving: (is) => offset !== 0 && tell({ proving: is }),
   }).run(offset);
 }
 

@@ -9,7 +9,7 @@ import { List, S } from "./upload-list.js";
 import { Portal } from "./upload-portal.js";
 import { difference, report, unfinished } from "./upload-resume.js";
 import { Rows } from "./upload-rows.js";
-import { Status, announce, problem, showReport } from "./upload-status.js";
+import { Status, announce, problem, showAgain, showReport } from "./upload-status.js";
 import { Watch } from "./upload-watch.js";
 import { files, inBytes } from "./upload-words.js";
 
@@ -29,6 +29,7 @@ class Page {
     this.rows = new Rows({ view: $("rows"), space: $("rows-list"), marks: $("marks"), list: this.list, act: (act, index) => this.act(act, index) });
     this.watch = new Watch({ portal: this.portal, list: this.list, wanted: () => this.list.length > 0 && !this.over });
     this.handles = [];
+    this.sentAgain = new Map(); // path -> why
     this.reading = 0; // sources that are being walked
     this.sealed = false;
     this.over = false;
@@ -185,7 +186,7 @@ class Page {
     const on = (name, act) => engine.addEventListener(name, ({ detail }) => act(detail));
     on("change", () => this.draw());
     on("declared", () => this.refresh());
-    on("back", (why) => this.wentBack(why));
+    on("back", (what) => this.wentBack(what));
     on("problem", problem);
     on("stopped", (why) => this.say(why));
     on("closed", (why) => this.closed(why));
@@ -240,11 +241,11 @@ class Page {
     this.draw();
   }
 
-  wentBack(why) {
+  wentBack({ path, why }) {
     this.status.again = true;
-    $("again").textContent = why;
-    $("again").hidden = false;
-    announce(why);
+    this.sentAgain.set(path, why);
+    showAgain(this.sentAgain);
+    announce(`${path} is sent again: ${why}.`);
   }
 
   progress(found) {

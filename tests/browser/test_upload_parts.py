@@ -141,3 +141,14 @@ def test_rows_are_grouped_by_folder(run):
     paths = ["gone/x", "b/2", "a/1", "top", "b/1", "a/b/c"]
     wanted = ["top", "a/", "a/1", "a/b/", "a/b/c", "b/", "b/1", "b/2"]
     assert run("upload-rows", body, paths=paths) == wanted
+
+
+@pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1_000_003])
+def test_the_slow_sha256_is_the_quick_one(run, size):
+    body = """
+      const bytes = new Uint8Array(call.size).map((_, at) => at * 131 + call.size);
+      const two = (byte) => byte.toString(16).padStart(2, "0");
+      return [...found.sha256Slowly(bytes.buffer)].map(two).join("");
+    """
+    content = bytes((at * 131 + size) % 256 for at in range(size))
+    assert run("upload-sha256", body, size=size) == hashlib.sha256(content).hexdigest()

@@ -30,6 +30,12 @@ import json
 from staging.models import File
 print(json.dumps(dict(File.objects.filter(dataset__code={code!r}).values_list("path", "digest"))))
 """
+OFFSETS = """
+import json
+from staging.models import Upload
+rows = Upload.objects.filter(file__dataset__code={code!r}, state="open", offset__gt=0)
+print(json.dumps(dict(rows.values_list("file__path", "offset"))))
+"""
 VERIFY = """
 from staging import services
 from staging.models import Dataset
@@ -60,6 +66,10 @@ class Uploads(Portal):
 
     def digests(self, code: str) -> dict[str, str]:
         return json.loads(self.shell(DIGESTS.format(code=code)).splitlines()[-1])
+
+    def offsets(self, code: str) -> dict[str, int]:
+        """Bytes kept of each file that is on its way."""
+        return json.loads(self.shell(OFFSETS.format(code=code)).splitlines()[-1])
 
     def verify(self, code: str) -> None:
         self.shell(VERIFY.format(code=code))
@@ -102,6 +112,11 @@ class Person:
     context: BrowserContext
     complaints: list[str] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
+
+    def elsewhere(self, chrome: Browser, server: Uploads, url: str) -> None:
+        """The same person at another address of the portal."""
+        self.context.close()
+        self.context = signed_in(chrome, server, url)
 
     def open(self, dataset: str, path: str = "") -> "Tab":
         page = self.context.new_page()
@@ -169,14 +184,18 @@ class Tab:
         self.page.close(run_before_unload=False)
 
 
-@pytest.fixture
-def person(server, chrome, wire) -> Iterator[Person]:
-    url = f"http://127.0.0.1:{wire.port}"
+def signed_in(chrome: Browser, server: Uploads, url: str) -> BrowserContext:
     context = chrome.new_context(base_url=url)
     session = server.signed_in["Cookie"].split("; ")[0].partition("=")[2]
     context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
-    yield Person(context)
-    context.close()
+    return context
+
+
+@pytest.fixture
+def person(server, chrome, wire) -> Iterator[Person]:
+    person = Person(signed_in(chrome, server, f"http://127.0.0.1:{wire.port}"))
+    yield person
+    person.context.close()
 
 
 def write_tree(root: Path, sizes: dict[str, int]) -> Path:

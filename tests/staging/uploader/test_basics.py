@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.staging.uploader.conftest import sha256sums, write_tree
+from tests.staging.uploader.conftest import sha256sums, signed_in, write_tree
 
 
 def test_a_folder_arrives_and_is_sealed(server, person, dataset, tmp_path):
@@ -83,10 +83,7 @@ def test_an_empty_folder_is_refused_clearly(person, dataset, tmp_path):
 
 
 def test_without_a_secure_context_the_portal_hashes_alone(server, chrome, wire, dataset, tmp_path):
-    url = f"http://portal.test:{wire.port}"
-    context = chrome.new_context(base_url=url)
-    session = server.signed_in["Cookie"].split("; ")[0].partition("=")[2]
-    context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
+    context = signed_in(chrome, server, f"http://portal.test:{wire.port}")
     source = write_tree(tmp_path / "src", {"one": 10, "d/two": 9_000_000})
     page = context.new_page()
     page.goto(f"/staging/{dataset}/")

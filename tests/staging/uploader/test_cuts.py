@@ -224,3 +224,43 @@ def test_handles_are_kept_and_go_on_by_themselves(server, wire, person, dataset)
     tab.sealed()
     assert set(server.digests(dataset)) == {"src/a", "src/deep/b", "src/deep/c"}
     assert person.complaints == []
+
+
+@pytest.mark.parametrize("secure", [True, False], ids=["secure", "insecure"])
+def test_another_file_with_the_same_name_size_and_time_is_never_mixed(
+    server, chrome, wire, person, dataset, tmp_path, secure
+):
+    """S7 where nothing but the bytes tells, and no digest was ever known."""
+    size = 30_000_000 + secure  # the team has no file of it: no digest is asked for
+    source = write_tree(tmp_path / "src", {"big": size, "same": size - 4_000_000})
+    at = 1_750_000_000
+    for path in source.iterdir():
+        os.utime(path, (at, at))
+    if not secure:
+        person.elsewhere(chrome, server, f"http://portal.test:{wire.port}")
+    wire.rate = 6_000_000
+    tab = person.open(dataset)
+    assert tab.page.evaluate("isSecureContext") is secure
+    tab.choose(source)
+    until(lambda: min(server.offsets(dataset).values(), default=0) > 9_000_000, "both have begun")
+    wire.cut()
+    tab.close()
+    kept = server.offsets(dataset)
+    assert set(kept) == {"src/big", "src/same"}
+    (source / "big").write_bytes(b"another" + (source / "big").read_bytes()[7:])
+    os.utime(source / "big", (at, at))
+    wire.mend()
+    wire.rate = 0
+    sent = wire.up
+    tab = person.open(dataset)
+    tab.choose(source)
+    tab.sealed()
+    again = tab.page.inner_text("#again-list")
+    assert "src/big: its bytes changed on your disk" in again
+    assert "src/same" not in again
+    most = size - 4_000_000 - kept["src/same"] + 2 * size
+    assert wire.up - sent < most + 2_000_000  # what is the same was not sent twice
+    for name in ("big", "same"):
+        answer = server.request("GET", f"/staging/{dataset}/files/src/{name}", **server.signed_in)
+        assert answer.body == (source / name).read_bytes()
+    server.verify(dataset)
