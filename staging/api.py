@@ -100,7 +100,8 @@ def pack(request: HttpRequest, code: str) -> HttpResponse:
 def progress(request: HttpRequest, code: str) -> HttpResponse:
     """How far a dataset is, what changed since a cursor, and when it may be done."""
     dataset = my_dataset(request, code)
-    return JsonResponse(progress_of(dataset, request.GET.get("since", "")))
+    since, anew = request.GET.get("since", ""), "anew" in request.GET
+    return JsonResponse(progress_of(dataset, since, anew=anew))
 
 
 @require_GET

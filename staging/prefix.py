@@ -1,6 +1,6 @@
-"""The digests of what an upload holds, so that whoever goes on with it can compare them with the file.
+"""The digests of what an upload holds: whoever goes on with it compares them with the file.
 
-A name, a size and a time of change do not say that a file is the one that was begun; its bytes do.
+A name, a size and a time of change do not say that a file is the one begun; its bytes do.
 """
 
 from dataclasses import dataclass

@@ -30,11 +30,15 @@ SETTLING = (DatasetState.DECLARED, DatasetState.TRANSFERRING, DatasetState.FAILE
 type Sample = tuple[int, int]  # (milliseconds since 1970, bytes confirmed)
 
 
-def progress_of(dataset: Dataset, since: str) -> dict[str, object]:
-    """Counts and bytes as the server confirmed them; rates in bytes a second, times in seconds."""
+def progress_of(dataset: Dataset, since: str, *, anew: bool = False) -> dict[str, object]:
+    """Counts and bytes as the server confirmed them; rates in bytes a second, times in seconds.
+
+    `anew`: the samples so far are of a time when nothing was to move, so they are no rate.
+    """
     now = db_now()
     totals = listing.totals_of(dataset)
     at_ms, last, samples = read_cursor(since)
+    samples = [] if anew else samples
     changed, place = _changed(dataset, now, at_ms, last)
     samples = _with(samples, (milliseconds(now - EPOCH), totals.arrived))
     return {

@@ -30,16 +30,16 @@ document.addEventListener("htmx:beforeSwap", (event) => {
     location.reload();
     return;
   }
-  remember(part);
+  remember();
 });
 
 // What the reader has opened or scrolled stays so across a swap; htmx itself keeps the focus.
 let kept = { open: new Map(), left: new Map() };
 
-function remember(part) {
+function remember() {
   kept = { open: new Map(), left: new Map() };
-  for (const details of part.querySelectorAll("details[id]")) kept.open.set(details.id, details.open);
-  for (const box of part.querySelectorAll(".table-scroll[id]")) kept.left.set(box.id, box.scrollLeft);
+  for (const details of document.querySelectorAll("details[id]")) kept.open.set(details.id, details.open);
+  for (const box of document.querySelectorAll(".table-scroll[id]")) kept.left.set(box.id, box.scrollLeft);
 }
 
 document.addEventListener("htmx:afterSwap", () => {

@@ -45,7 +45,7 @@ export function resumeAll(engine) {
 }
 
 export function retryAll(engine) {
-  goOn(engine, ...engine.list.in(S.FAILED));
+  goOn(engine, ...engine.list.in(S.FAILED, S.DIFFERS));
 }
 
 // Bytes that arrived are removed at the portal too; nothing is finished before that is done.

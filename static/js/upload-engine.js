@@ -11,7 +11,7 @@ const AT_ONCE = 4; // requests that carry bytes
 const PACKS_AT_ONCE = 3;
 const HASHES_AT_ONCE = 2;
 const MOST_TRIES = 4;
-const UNREADABLE = "The file moved or cannot be read. Choose it again.";
+const UNREADABLE = "it moved or cannot be read";
 
 const stopped = () => new DOMException("Paused", "AbortError");
 
@@ -46,6 +46,11 @@ export class Engine extends EventTarget {
 
   get going() {
     return this.busy && !this.paused && !this.stopped;
+  }
+
+  // Bytes are on their way.
+  get moving() {
+    return this.going && this.turn.mine && !this.outOfReach;
   }
 
   // Files of one source. `fit(index, file)` says how one that was begun earlier differs, or "".

@@ -68,8 +68,9 @@ export class Portal {
     return fetch(this.urls.remove, { method: "POST", headers: { "X-CSRFToken": this.token }, body, redirect: "manual" }).catch(() => null);
   }
 
-  progress(cursor, options) {
-    return this.ask(`${this.urls.progress}?since=${encodeURIComponent(cursor)}`, options);
+  // `anew`: rates are measured from here on.
+  progress(cursor, { anew, ...options } = {}) {
+    return this.ask(`${this.urls.progress}?since=${encodeURIComponent(cursor)}${anew ? "&anew" : ""}`, options);
   }
 
   // Pages of [{path, size, offset, upload}]; nothing where the portal keeps no such list.

@@ -35,7 +35,7 @@ export async function prove({ file, ...asked }) {
     asked.signal?.throwIfAborted();
     const at = start + index * size;
     const bytes = await file.slice(at, Math.min(stop, at + size)).arrayBuffer().catch(() => null);
-    if (!bytes) throw new Refused("unreadable", "The file changed, moved or cannot be read. Choose it again.");
+    if (!bytes) throw new Refused("unreadable", "it changed, moved or cannot be read");
     if ((await digest(bytes)) !== wanted) throw new Refused("changed", CHANGED);
   }
 }

@@ -41,12 +41,12 @@ function named(list, indices) {
   return names;
 }
 
-// [{title, names}] of what was begun and is not in what was chosen, or is another file there.
+// [{title, hint, names}] of what was begun and is not in what was chosen, or is another file there.
 export function report(list) {
   const missing = [...list.in(S.NEEDED)];
   const differs = [...list.in(S.DIFFERS)];
   return [
     { title: "Not in what you chose", names: named(list, missing) },
-    { title: "Another file than the one that was begun; it is sent from its beginning if you press “Try again”", names: named(list, differs) },
+    { title: "Changed since it was begun", hint: "“Try again” sends it from its beginning.", names: named(list, differs) },
   ].filter(({ names }) => names.length);
 }

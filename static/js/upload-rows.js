@@ -159,6 +159,7 @@ export class Rows {
     const state = list.state[index];
     set(element.name, list.names[index]);
     set(element.word, wordFor(list, index));
+    element.word.title = list.notes.get(index) ?? "";
     element.bar.value = list.size[index] ? list.confirmed[index] / list.size[index] : Number(arrived(state));
     const look = `${state} ${this.closed}`;
     if (element.look === look) return;

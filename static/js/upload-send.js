@@ -8,7 +8,7 @@ const MOST_PACKED = 1000;
 const MANY_CUTS = 4;
 const SILENT = ["aborted", "cut", "no-pack"];
 const COMPARING = "comparing it with what was sent before";
-const UNREADABLE = "The file changed, moved or cannot be read. Choose it again.";
+const UNREADABLE = "it changed, moved or cannot be read";
 
 const pacer = new Pacer(MIB / 2, 16 * MIB, 2 * MIB);
 const backoff = new Backoff();

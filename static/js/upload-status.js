@@ -1,6 +1,6 @@
 // What the page says of the whole: totals, marks, time left, notices; and aloud only milestones.
 import { S } from "./upload-list.js";
-import { Meter } from "./upload-meter.js";
+import { share, timeLeft } from "./upload-meter.js";
 import { files, inBytes, inCount, inWords, ofBytes } from "./upload-words.js";
 
 const MILESTONES = [25, 50, 75];
@@ -21,45 +21,54 @@ export function problem(text) {
 export class Status {
   constructor(engine) {
     this.engine = engine;
-    this.meter = new Meter();
+    this.highest = 0;
     this.said = new Set();
     this.known = null; // what the portal said last
     this.again = false;
+    this.closed = false; // nothing can be added any more
+    this.listing = false; // what was chosen is still being read: no share of it is known
   }
 
   draw() {
-    const { engine, meter } = this;
+    const { engine } = this;
     const { list } = engine;
     $("transfer").hidden = !list.length;
     if (!list.length) return;
-    if (engine.going && engine.turn.mine && !engine.outOfReach) meter.take(list.confirmedBytes);
-    else meter.begin();
-    const share = meter.share(list.confirmedBytes, list.bytes, this.again || list.bytes !== this.whole);
+    this.title(engine, list);
+    const [part, whole] = list.bytes ? [list.confirmedBytes, list.bytes] : [list.there, list.files];
+    this.highest = share(part, whole, this.again || whole !== this.whole ? 0 : this.highest);
     this.again = false;
-    this.whole = list.bytes;
-    this.totals(list, share);
+    this.whole = whole;
+    this.totals(list, this.highest);
     this.marks(list);
     this.buttons(engine, list);
     this.notices(engine);
     this.refused(list);
-    this.milestone(Math.floor(share * 100), list);
+    this.milestone(Math.floor(this.highest * 100), list);
   }
 
   totals(list, share) {
-    const percent = list.there === list.files ? 100 : Math.min(99, Math.floor(share * 100));
-    $("transfer-text").textContent = `${ofBytes(list.confirmedBytes, list.bytes)}, ${percent} %, ${this.end(list)}`;
-    $("transfer-progress").value = list.there === list.files ? 1 : share;
-    const left = this.meter.left(list.bytes - list.confirmedBytes);
+    const percent = list.files && list.there === list.files ? 100 : Math.min(99, Math.floor(share * 100));
+    const done = list.bytes ? ofBytes(list.confirmedBytes, list.bytes) : `${inCount(list.there)} of ${files(list.files)}`;
+    $("transfer-text").textContent = this.listing ? `${files(list.files)} so far, ${inBytes(list.bytes)}; reading what you chose` : `${done}, ${percent} %, ${this.end(list)}`;
+    $("transfer-progress").value = list.files && list.there === list.files ? 1 : share;
+    const left = this.left(list);
     $("transfer-rate").textContent = list.there === list.files || !this.engine.going ? "" : rate(left);
   }
 
   end(list) {
+    if (!list.files) return "nothing to send";
     if (list.there === list.files) return "all uploaded";
     if (this.engine.paused) return "paused";
     if (this.engine.stopped) return "stopped";
     if (!this.engine.busy) return `${files(list.files - list.there)} left`;
-    const left = this.meter.left(list.bytes - list.confirmedBytes);
+    const left = this.left(list);
     return left ? `about ${inWords(left.p50)}` : "time left not known yet";
+  }
+
+  // Also of what was not declared yet, at the rate that the portal saw.
+  left(list) {
+    return this.engine.moving ? timeLeft(this.known, list.bytes - list.confirmedBytes) : null;
   }
 
   marks(list) {
@@ -77,6 +86,24 @@ export class Status {
     $("resume").hidden = !(engine.paused || engine.stopped || list.count(S.PAUSED));
     $("retry").hidden = !list.count(S.FAILED, S.DIFFERS);
     $("remove-all").hidden = list.files === list.there;
+    this.finishing(engine, list);
+  }
+
+  // By hand where the page does not finish by itself.
+  finishing(engine, list) {
+    const missing = list.count(S.NEEDED) || list.files > list.there;
+    $("seal").hidden = this.closed || this.listing || engine.busy || !(list.there || Number($("uploader").dataset.files));
+    $("seal-hint").textContent = missing ? "It is checked once every listed file has arrived." : "The files are then read back and checked.";
+    $("seal").querySelector("button").classList.toggle("button-primary", !missing);
+  }
+
+  title(engine, list) {
+    const active = engine.going || this.listing;
+    $("uploader").classList.toggle("uploader-active", Boolean(list.length));
+    $("drop-text").textContent = active ? "Drop more files or folders here" : "Drop files or folders here";
+    if (this.closed) $("upload-title").textContent = "Uploaded";
+    else if (active) $("upload-title").textContent = "Uploading";
+    else $("upload-title").textContent = list.files > list.there ? "Go on uploading" : "Add files";
   }
 
   notices(engine) {
@@ -133,14 +160,18 @@ export function showAgain(all) {
 export function showReport(parts) {
   $("report").hidden = !parts.length;
   $("report").replaceChildren(
-    ...parts.flatMap(({ title, names }) => {
+    ...parts.flatMap(({ title, hint, names }) => {
       const head = document.createElement("p");
       head.className = "strong";
       head.textContent = title;
+      const more = document.createElement("p");
+      more.className = "small";
+      more.textContent = hint ?? "";
+      more.hidden = !hint;
       const list = document.createElement("ul");
       list.className = "small break";
       list.append(...names.map(line));
-      return [head, list];
+      return [head, list, more];
     }),
   );
 }

@@ -41,7 +41,7 @@ async function read(file, at, checked) {
     const body = await slice.arrayBuffer();
     return { body, size: body.byteLength, checksum: `sha256 ${base64(await sha256(body))}` };
   } catch {
-    throw new Refused("unreadable", "The file changed, moved or cannot be read. Choose it again.");
+    throw new Refused("unreadable", "it changed, moved or cannot be read");
   }
 }
 

@@ -5,9 +5,10 @@ const EVERY_MS = 2000;
 const MARKS = { uploaded: S.UPLOADED, verified: S.VERIFIED, staged: S.STAGED };
 
 export class Watch extends EventTarget {
-  constructor({ portal, list, wanted }) {
+  constructor({ portal, list, wanted, moving }) {
     super();
-    Object.assign(this, { portal, list, wanted });
+    Object.assign(this, { portal, list, wanted, moving });
+    this.still = true; // nothing was to move since the last look: no time to measure a rate by
     this.cursor = "";
     this.asking = false;
     setInterval(() => this.look(), EVERY_MS);
@@ -16,9 +17,12 @@ export class Watch extends EventTarget {
   async look() {
     if (this.asking || document.hidden || !this.wanted()) return;
     this.asking = true;
-    const found = await this.portal.progress(this.cursor).catch(() => null); // the next may be heard
+    this.still ||= !this.moving();
+    const found = await this.portal.progress(this.cursor, { anew: this.still }).catch(() => null); // the next may be heard
     this.asking = false;
-    if (found) this.hear(found);
+    if (!found) return;
+    this.still = !this.moving();
+    this.hear(found);
   }
 
   hear(found) {

@@ -19,9 +19,9 @@ export function ofBytes(part, whole) {
 }
 
 export function inWords(seconds) {
-  if (seconds < 120) return `${Math.max(1, Math.round(seconds))} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  if (seconds < 119.5) return `${Math.max(1, Math.round(seconds))} s`;
+  if (seconds < 7170) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 171000) return `${Math.round(seconds / 3600)} h`;
   return `${Math.round(seconds / 86400)} days`;
 }
 

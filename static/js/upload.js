@@ -27,7 +27,7 @@ class Page {
     this.engine = new Engine({ list: this.list, portal: this.portal, crew: new Crew(box.dataset.worker), dataset: this.dataset });
     this.status = new Status(this.engine);
     this.rows = new Rows({ view: $("rows"), space: $("rows-list"), marks: $("marks"), list: this.list, act: (act, index) => this.act(act, index) });
-    this.watch = new Watch({ portal: this.portal, list: this.list, wanted: () => this.list.length > 0 && !this.over });
+    this.watch = new Watch({ portal: this.portal, list: this.list, wanted: () => this.list.length > 0 && !this.over, moving: () => this.engine.moving });
     this.handles = [];
     this.sentAgain = new Map(); // path -> why
     this.reading = 0; // sources that are being walked
@@ -82,6 +82,7 @@ class Page {
     let found = 0;
     problem("");
     this.reading += 1;
+    this.status.listing = true;
     try {
       for (const source of sources) {
         for await (const batch of source.walk()) {
@@ -95,6 +96,7 @@ class Page {
       problem(`What you chose could not be read to its end: ${error.message}`);
     }
     this.reading -= 1;
+    this.status.listing = this.reading > 0;
     if (needed && found) this.compared(needed);
     this.engine.pump();
   }
@@ -212,6 +214,7 @@ class Page {
     };
     for (const name of ["online", "focus"]) addEventListener(name, wake);
     document.addEventListener("visibilitychange", () => document.hidden || wake());
+    document.addEventListener("resume", wake); // the browser had frozen this page
     let last = Date.now();
     setInterval(() => {
       const now = Date.now();
@@ -263,8 +266,7 @@ class Page {
     if (this.sealed) return;
     this.sealed = true;
     for (const id of ["drop", "seal", "unfinished"]) if ($(id)) $(id).hidden = true;
-    $("upload-title").textContent = "Uploaded";
-    this.rows.closed = true;
+    this.status.closed = this.rows.closed = true;
     forget(this.dataset);
     this.refresh(true);
   }

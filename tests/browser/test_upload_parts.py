@@ -18,57 +18,21 @@ def run(visit):
     return call
 
 
-METER = """
-  let now = 0;
-  const meter = new found.Meter(() => now);
-  const seen = [];
-  for (const [at, bytes] of call.samples) {
-    now = at;
-    meter.take(bytes);
-    seen.push(meter.left(1000));
-  }
-  return seen;
-"""
-
-
-def meter(run, samples):
-    return run("upload-meter", METER, samples=samples)
-
-
-def test_nothing_is_said_of_the_first_seconds(run):
-    seen = meter(run, [[t, 100 * t] for t in range(5)])
-    assert seen == [None] * 5
-    assert meter(run, [[t, 0] for t in range(60)]) == [None] * 60
-
-
-def test_a_steady_rate_is_told_as_it_is(run):
-    last = meter(run, [[t, 100 * t] for t in range(30)])[-1]
-    assert last == {"rate": 100, "p50": 10, "p90": 10}
-
-
-def test_an_uneven_rate_has_a_later_p90(run):
-    samples, bytes_ = [], 0
-    for t in range(100):
-        bytes_ += 10 if t % 40 < 12 else 100
-        samples.append([t, bytes_])
-    last = meter(run, samples)[-1]
-    assert last["p50"] < last["p90"]
-    assert 10 <= last["p50"] <= 13
-
-
-def test_bytes_that_are_void_begin_the_measurement_again(run):
-    seen = meter(run, [[t, 100 * t] for t in range(20)] + [[20, 0], [21, 100]])
-    assert seen[19] is not None
-    assert seen[20:] == [None, None]
+def test_time_left_is_what_the_portal_measured(run):
+    body = "return call.known.map((one) => found.timeLeft(one, 3000));"
+    known = {"bytes": 2500, "uploaded_bytes": 1000, "rate_bps": 90, "p50_s": 15, "p90_s": 20}
+    unknown = [None, known | {"rate_bps": None, "p50_s": None, "p90_s": None}]
+    done = known | {"uploaded_bytes": 2500, "p50_s": 0, "p90_s": 0}
+    # the portal knows of half of what the page lists by now
+    wanted = {"rate": 90, "p50": 30, "p90": 40}
+    seen = run("upload-meter", body, known=[known, *unknown, done])
+    assert seen == [wanted, None, None, None]
 
 
 def test_the_share_never_exceeds_one_nor_jumps_back_unsaid(run):
-    body = """
-      const meter = new found.Meter();
-      const steps = [[50, 100], [40, 100], [120, 100], [10, 100, true], [0, 0]];
-      return steps.map((step) => meter.share(...step));
-    """
-    assert run("upload-meter", body) == [0.5, 0.5, 1, 0.1, 1]
+    body = "return call.steps.map((step) => found.share(...step));"
+    steps = [[50, 100, 0], [40, 100, 0.5], [120, 100, 0.5], [10, 100, 0], [0, 0, 0]]
+    assert run("upload-meter", body, steps=steps) == [0.5, 0.5, 1, 0.1, 0]
 
 
 def test_numbers_in_words(run):

@@ -83,6 +83,13 @@ def test_a_cursor_that_is_none_is_the_beginning(owner_client, dataset, cursor):
     ask(owner_client, dataset, since=cursor)
 
 
+def test_a_rate_is_measured_anew_after_a_pause(owner_client, dataset):
+    cursor = progress._cursor(0, 0, [(n * 1000, n) for n in range(20)])
+    assert len(progress.read_cursor(cursor)[2]) == 20
+    found = ask(owner_client, dataset, since=cursor, anew="")
+    assert len(progress.read_cursor(found["cursor"])[2]) == 1
+
+
 class TestEstimate:
     def test_steady(self):
         samples = [(n * 1000, n * 100) for n in range(10)]
