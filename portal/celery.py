@@ -14,13 +14,17 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 # What Celery 6 does to running tasks when the broker goes; ours are short and may run twice.
 warnings.simplefilter("ignore", CPendingDeprecationWarning)
-app.conf.task_routes = {"staging.tasks.*": {"queue": "transfer"}}
+app.conf.task_routes = {
+    "staging.tasks.notify": {"queue": "control"},
+    "staging.tasks.*": {"queue": "transfer"},
+}
 app.conf.beat_schedule = {
     "schedule": {"task": "nodes.tasks.schedule", "schedule": 5.0, "options": {"expires": 5}},
     "watch": {"task": "nodes.tasks.watch", "schedule": 5.0, "options": {"expires": 5}},
     "advance": {"task": "jobs.tasks.advance", "schedule": 10.0, "options": {"expires": 10}},
     "verify": {"task": "staging.tasks.verify", "schedule": 10.0, "options": {"expires": 10}},
     "assemble": {"task": "staging.tasks.assemble", "schedule": 15.0, "options": {"expires": 15}},
+    "notify": {"task": "staging.tasks.notify", "schedule": 600.0, "options": {"expires": 600}},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},
 }
 

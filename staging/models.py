@@ -106,6 +106,12 @@ class Dataset(Stateful):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def shown(self) -> str:
+        """The state as pages name it: what failed only for want of time has expired."""
+        expired = self.reason == DatasetReason.UPLOAD_EXPIRED
+        return "expired" if expired and self.state == DatasetState.FAILED else self.state
+
 
 class DatasetEvent(Event):
     subject = models.ForeignKey(Dataset, models.CASCADE, related_name="events")
@@ -331,3 +337,43 @@ class StoreRoom(models.Model):
 
     def __str__(self) -> str:
         return f"{self.promises} promises"
+
+
+class DeletionMail(models.Model):
+    """The receipt of a mail that told somebody what of a team is deleted soon; at most one a day.
+
+    It is claimed before it is sent; one that was claimed and not sent is tried again.
+    """
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="deletion_mails")
+    address = models.CharField(max_length=254)
+    day = models.DateField(help_text="In UTC.")
+    claimed_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "address", "day"], name="one_deletion_mail_a_day"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.team} to {self.address}, {self.day}"
+
+
+class DeletionNotice(models.Model):
+    """A line of such a mail: this dataset, `days` ahead of this date."""
+
+    mail = models.ForeignKey(DeletionMail, models.CASCADE, related_name="notices")
+    dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="notices")
+    days = models.PositiveSmallIntegerField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["mail", "dataset"], name="one_notice_per_mail")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.dataset}, {self.days} days ahead"

@@ -32,7 +32,10 @@ class DatasetReason(models.TextChoices):
         "A file's bytes do not match the digest it was declared with.",
     )
     BYTES_MISSING = "bytes_missing", "Bytes that had been stored are no longer there."
-    UPLOAD_EXPIRED = "upload_expired", "The upload was not finished in time and was swept."
+    UPLOAD_EXPIRED = (
+        "upload_expired",
+        "It was not finished in time, so the parts of files were removed.",
+    )
     SOURCE_CHANGED = "source_changed", "The source changed while it was being copied."
     DELETED_BY_PERSON = "deleted_by_person", "Deleted by a member of the team."
     RETENTION = "retention", "Its date of deletion had come."

@@ -1,6 +1,7 @@
 """Celery pumps. Rows are the queue; a message only means "look now"."""
 
 import time
+from datetime import timedelta
 
 import structlog
 from celery import shared_task
@@ -8,7 +9,7 @@ from celery import shared_task
 from portal.base.clock import db_now
 from portal.base.errors import DomainError
 from portal.base.wake import wake
-from staging import blobs, concat, retention, verification
+from staging import blobs, concat, notices, retention, verification
 from staging.models import Dataset, DeadKey, Upload
 from staging.states import DatasetState, UploadState
 
@@ -73,6 +74,15 @@ def purge(dataset_id: int | None = None) -> None:
         retention.purge_dataset(dataset=dataset, until=until)
         if time.monotonic() > until:
             return
+
+
+@shared_task(name="staging.tasks.notify")
+def notify() -> None:
+    """Tell people by mail what is deleted soon, for at most 20 s."""
+    now = db_now()
+    sent = notices.send_notices(at=now, stop=now + timedelta(seconds=PUMP_SECONDS))
+    if sent:
+        log.info("deletion_notices_sent", mails=sent)
 
 
 @shared_task(name="staging.tasks.sweep")
