@@ -40,7 +40,11 @@ class Totals:
 
     @property
     def percent(self) -> int:
-        return 100 if not self.size else min(100, self.arrived * 100 // self.size)
+        """Of the bytes; of the files, where there are no bytes. 100 only when all have arrived."""
+        if not self.missing:
+            return 100 if self.files else 0
+        part, whole = (self.arrived, self.size) if self.size else (self.uploaded, self.files)
+        return min(99, part * 100 // whole)
 
 
 def totals_of(dataset: Dataset) -> Totals:

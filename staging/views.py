@@ -14,9 +14,12 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from portal.base.errors import DomainError
 from portal.base.words import in_bytes, in_words
 from portal.teams.access import actor_of, require_team
+from portal.teams.mail import sends_mail
 from staging import listing, services
 from staging.access import my_dataset, my_input
+from staging.datasets import ON_ITS_WAY_OUT
 from staging.forms import KeepForm, NewDatasetForm
+from staging.history import history, who
 from staging.keys import upload_key
 from staging.models import Dataset
 from staging.states import DatasetKind, DatasetReason, DatasetState
@@ -76,8 +79,12 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
         "active": dataset.state in listing.ACTIVE,
         "open": listing.is_open(dataset),
         "held_by": list(dataset.hold_rows.order_by("created_at")),
+        "told": sends_mail(),
         "retention": listing.retention_sentence(dataset),
-        "events": dataset.events.order_by("-at", "-id")[:LATEST_EVENTS],
+        "events": history(dataset, LATEST_EVENTS),
+        "gone": dataset.state in ON_ITS_WAY_OUT,
+        "broken": dataset.state in (DatasetState.FAILED, DatasetState.STALE),
+        "deleted_by": who(dataset.purged_by),
     }
 
 

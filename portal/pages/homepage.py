@@ -12,6 +12,7 @@ from nodes.models import Lease, SchedulerReason
 from nodes.states import METERED
 from portal.base.clock import milliseconds
 from portal.teams.models import Team
+from staging.listing import totals_of
 from staging.models import Dataset
 from staging.states import DatasetState
 
@@ -67,7 +68,10 @@ def page_context(team: Team, at: datetime) -> dict:
         "running_total": tally.get(JobState.ACTIVE, 0),
         "waiting_total": tally.get(JobState.QUEUED, 0) + tally.get(JobState.STAGING, 0),
         "drafts": list(mine.filter(state=JobState.DRAFT)[:FEW]),
-        "moving": list(datasets.filter(state__in=ON_THE_WAY).exclude(kind="output")[:FEW]),
+        "moving": [
+            (dataset, totals_of(dataset))
+            for dataset in datasets.filter(state__in=ON_THE_WAY).exclude(kind="output")[:FEW]
+        ],
         "finished": list(mine.ended().order_by("-ended_at", "-id").select_related("output")[:FEW]),
         "has_jobs": bool(tally),
         "has_data": has_data,

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from datetime import timedelta
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -9,7 +10,7 @@ from django.test import Client
 
 from portal.base.clock import db_now
 from staging import services
-from staging.models import Dataset
+from staging.models import Dataset, Upload
 from staging.states import DatasetState
 
 pytestmark = pytest.mark.django_db
@@ -132,7 +133,8 @@ class TestPages:
     def test_the_live_part_brings_the_date_and_the_history_with_it(self, owner_client, full):
         live = owner_client.get(url(full, "live")).content.decode()
         assert 'id="keep-date" hx-swap-oob="true"' in live
-        assert "now verified" in live
+        assert "Every file was read back and matches: staged" in live
+        assert 'id="files"' in live
         whole = owner_client.get(url(full)).content.decode()
         assert 'id="keep-date"' in whole
         assert "hx-swap-oob" not in whole
@@ -143,6 +145,32 @@ class TestPages:
         )
         page = owner_client.get(url(dataset)).content.decode()
         assert "1 of 1 file is unfinished" in page
+
+    def test_an_abandoned_upload_is_called_expired(self, owner_client, dataset, owner):
+        entries = [services.Entry(path="a", size=9)]
+        services.declare_files(dataset=dataset, entries=entries, actor=owner.email)
+        Upload.objects.update(expires_at=db_now() - timedelta(days=1))
+        services.expire_uploads(at=db_now())
+        page = owner_client.get(url(dataset)).content.decode()
+        assert "<title>Expired · " in page
+        assert "It was not finished in time" in page
+        assert "by the portal" not in page
+        assert "the portal</span>" in page  # who did it, not "system"
+        assert "expired" in owner_client.get("/staging/").content.decode()
+
+    @pytest.mark.parametrize("sizes", [[], [0], [0, 0, 7]])
+    def test_nothing_is_never_all_of_it(self, owner_client, dataset, owner, put, sizes):
+        """No "0 of 0", and no 100 % while something is missing."""
+        for number, size in enumerate(sizes):
+            entries = [services.Entry(path=f"f{number}", size=size)]
+            services.declare_files(dataset=dataset, entries=entries, actor=owner.email)
+        for address in (url(dataset), "/staging/", "/"):
+            page = owner_client.get(address).content.decode()
+            assert "0 of 0" not in page
+            assert "0 bytes of 0 bytes" not in page
+        page = owner_client.get(url(dataset)).content.decode()
+        assert ("100 %" in page) == (sizes == [0])
+        assert ("no files yet" in page) == (sizes == [])
 
     def test_a_plain_form_uploads_and_finishes(self, owner_client, dataset):
         files = [SimpleUploadedFile("a.txt", b"aaa"), SimpleUploadedFile("b.txt", b"")]
