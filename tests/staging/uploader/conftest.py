@@ -166,6 +166,11 @@ class Tab:
     def reaches(self, share: float) -> None:
         until(lambda: self.share >= share, f"{share:.0%} confirmed, not {self.total}", 60)
 
+    def begun(self, count: int) -> None:
+        """So many files are in part at the portal."""
+        bars = self.page.locator("progress.rows-bar:not([value='0'])")
+        until(lambda: bars.count() == count, f"{count} have begun", 60)
+
     def uploaded(self) -> None:
         self.page.get_by_text("all uploaded").wait_for()
 

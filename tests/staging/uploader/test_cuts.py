@@ -147,8 +147,7 @@ def test_a_file_that_changed_is_named_and_never_mixed(server, wire, person, data
     wire.rate = 1_500_000
     tab = person.open(dataset)
     tab.choose(source)
-    begun = tab.page.locator("progress.rows-bar:not([value='0'])")
-    until(lambda: begun.count() == 3, "each has begun")
+    tab.begun(3)
     wire.cut()
     tab.close()
     (source / "gone").unlink()
@@ -185,15 +184,7 @@ def test_pause_and_remove(server, wire, person, dataset, tmp_path, rate):
     tab.row("c").wait_for(state="detached")
     tab.page.click("#pause")
     until(lambda: "paused" in tab.total, "it is paused")
-    quiet = 0
-
-    def still() -> bool:
-        nonlocal quiet
-        quiet, before = wire.up, quiet
-        tab.page.wait_for_timeout(500)
-        return wire.up - before < 20_000
-
-    until(still, "nothing moves while it is paused")
+    wire.stands_still()
     wire.rate = 0
     tab.page.click("#resume")
     tab.sealed()
@@ -238,11 +229,12 @@ def test_another_file_with_the_same_name_size_and_time_is_never_mixed(
         os.utime(path, (at, at))
     if not secure:
         person.elsewhere(chrome, server, f"http://portal.test:{wire.port}")
-    wire.rate = 6_000_000
+    wire.rate = 3_000_000
     tab = person.open(dataset)
     assert tab.page.evaluate("isSecureContext") is secure
     tab.choose(source)
-    until(lambda: min(server.offsets(dataset).values(), default=0) > 9_000_000, "both have begun")
+    tab.begun(2)
+    tab.reaches(0.3)
     wire.cut()
     tab.close()
     kept = server.offsets(dataset)
@@ -264,3 +256,69 @@ def test_another_file_with_the_same_name_size_and_time_is_never_mixed(
         answer = server.request("GET", f"/staging/{dataset}/files/src/{name}", **server.signed_in)
         assert answer.body == (source / name).read_bytes()
     server.verify(dataset)
+
+
+def test_another_network_is_used_at_once(server, wire, person, dataset, tmp_path):
+    """The browser hears that it is offline, and online again: no wait is sat out."""
+    source = write_tree(tmp_path / "src", {"large": 30_000_002} | {f"s{n}": 900 for n in range(50)})
+    wire.rate = 6_000_000
+    tab = person.open(dataset)
+    tab.choose(source)
+    tab.reaches(0.1)
+    person.context.set_offline(True)
+    tab.page.locator("#out-of-reach").wait_for()
+    tab.page.wait_for_timeout(9000)  # by now the waits between tries are long
+    share = tab.share
+    assert share < 1
+    wire.rate = 0
+    person.context.set_offline(False)
+    tab.page.locator("#out-of-reach").wait_for(state="hidden")
+    tab.sealed()
+    answer = server.request("GET", f"/staging/{dataset}/files/src/large", **server.signed_in)
+    assert answer.body == (source / "large").read_bytes()
+    assert len(server.digests(dataset)) == 51
+
+
+def test_a_sleep_of_the_machine_loses_nothing(server, wire, person, dataset, tmp_path):
+    """The page stands still, its connections die meanwhile, and it wakes."""
+    source = write_tree(tmp_path / "src", {"large": 30_000_003})
+    wire.rate = 4_000_000
+    tab = person.open(dataset)
+    tab.choose(source)
+    tab.reaches(0.1)
+    session = person.context.new_cdp_session(tab.page)
+    session.send("Page.setWebLifecycleState", {"state": "frozen"})
+    wire.cut()
+    quiet = wire.up
+    time.sleep(3)
+    assert wire.up == quiet
+    wire.mend()
+    wire.rate = 0
+    session.send("Page.setWebLifecycleState", {"state": "active"})
+    tab.sealed()
+    answer = server.request("GET", f"/staging/{dataset}/files/src/large", **server.signed_in)
+    assert answer.body == (source / "large").read_bytes()
+
+
+def test_time_left_is_the_portals_and_the_share_only_rises(wire, person, dataset, tmp_path):
+    tab = person.open(dataset)
+    wire.rate = 1_500_000
+    tab.choose(write_tree(tmp_path / "src", {"big": 40_000_000}))
+    tab.page.get_by_text("Not known yet: too little").wait_for()
+    shares = []
+
+    def known() -> bool:
+        shares.append(tab.share)
+        return "9 times in 10" in tab.page.inner_text("#transfer-rate")
+
+    until(known, "a rate is told", 60)
+    with tab.page.expect_response("**/progress?*") as answer:
+        pass
+    found = answer.value.json()
+    assert 0 < found["p50_s"] <= found["p90_s"]
+    rate = f"{found['rate_bps'] / 1e6:.1f}".removesuffix(".0")
+    until(lambda: f"{rate} MB a second" in tab.page.inner_text("#transfer-rate"), "the portal's")
+    assert shares == sorted(shares)
+    wire.rate = 0
+    tab.sealed()
+    assert tab.share == 1

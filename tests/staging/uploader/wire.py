@@ -35,6 +35,16 @@ class Wire:
     def mend(self) -> None:
         self.whole = True
 
+    def stands_still(self, limit: float = 60) -> None:
+        """Wait until next to nothing goes up for a second."""
+        deadline = time.monotonic() + limit
+        before = -1
+        while self.up - before > 20_000 or before < 0:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"it still moves: {self.up} bytes went up")
+            before = self.up
+            time.sleep(1)
+
     def close(self) -> None:
         self.cut()
         self.listener.close()
