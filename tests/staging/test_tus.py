@@ -9,6 +9,7 @@ from django.test import Client
 
 from portal.teams.models import Membership
 from staging import services, store, tus, uploads
+from staging.digests import SMALLEST_CHUNK
 from staging.errors import WrongOffset
 from staging.models import Dataset, File, TeamUsage, Upload
 from staging.receive import receive
@@ -344,3 +345,29 @@ def test_a_store_that_cannot_be_written_is_503(address, monkeypatch):
         patch(address, b"0123456789"[int(offset) :], HTTP_UPLOAD_OFFSET=offset).status_code == 204
     )
     assert File.objects.get().state == "uploaded"
+
+
+def test_going_on_reads_at_most_the_open_chunk(dataset, owner, monkeypatch):
+    """Also to finish, and after a restart: what is known of complete chunks is on the row."""
+    size = 3 * SMALLEST_CHUNK
+    data = bytes(size)
+    entries = [services.Entry("big", size)]
+    (plan,) = services.declare_files(dataset=dataset, entries=entries, actor=owner.email)
+    kept = 2 * SMALLEST_CHUNK + 1000
+    receive(upload=plan.upload, offset=0, pieces=[data[:kept]])
+    read = []
+    pread = os.pread
+
+    def counting(fd, length, at):
+        piece = pread(fd, length, at)
+        read.append((at, len(piece)))
+        return piece
+
+    monkeypatch.setattr(os, "pread", counting)
+    receive(upload=Upload.objects.get(), offset=kept, pieces=[data[kept:-1]])
+    assert read == [(2 * SMALLEST_CHUNK, 1000)]
+    read.clear()
+    receive(upload=Upload.objects.get(), offset=size - 1, pieces=[data[-1:]])
+    assert sum(length for _, length in read) < SMALLEST_CHUNK
+    assert min(at for at, _ in read) == 2 * SMALLEST_CHUNK
+    assert Upload.objects.get().state == UploadState.COMPLETE

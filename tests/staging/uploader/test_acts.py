@@ -97,7 +97,7 @@ FILL = """async () => {
   const root = await navigator.storage.getDirectory();
   const folder = await root.getDirectoryHandle("src", { create: true });
   const out = await (await folder.getFileHandle("a", { create: true })).createWritable();
-  await out.write(new Uint8Array(9e6));
+  await out.write(new Uint8Array(24e6));
   await out.close();
   globalThis.showDirectoryPicker = async () => folder;
 }"""
@@ -119,7 +119,7 @@ def asks_again(wire, person, dataset):
     def begin(answer: str):
         tab = person.open(dataset)
         tab.page.evaluate(FILL)
-        wire.rate = 2_000_000
+        wire.rate = 1_500_000
         tab.page.click("#choose-folder")
         tab.reaches(0.1)
         wire.cut()
