@@ -55,7 +55,7 @@ class Server:
             input=feed,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -75,7 +75,7 @@ class Server:
             env=self.env,
             start_new_session=True,
         )
-        until(self._answers, "the server answers")
+        until(self._answers, "the server answers", 180)  # it imports all of Django
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
@@ -165,8 +165,8 @@ def _more(sock: socket.socket, so_far: bytes, most: int) -> bytes:
 @contextlib.contextmanager
 def serving(server: Server) -> Iterator[Server]:
     server.manage("migrate", "--verbosity", "0")
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.kill()
