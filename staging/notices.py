@@ -6,6 +6,7 @@ seven days, or one day, later, so nobody has less than that time. The mail's row
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
 from django.conf import settings
@@ -25,7 +26,17 @@ TRY_AGAIN = timedelta(minutes=30)
 TEMPLATE = "staging/email/deletion"
 ACTOR = "system"
 
-type Lines = dict[Dataset, int]  # how many days ahead each is told of
+
+@dataclass(frozen=True)
+class Line:
+    """A dataset whose date is told, so many days ahead."""
+
+    dataset: Dataset
+    days: int
+    date: datetime
+
+
+type Lines = list[Line]
 
 
 def send_notices(*, at: datetime, stop: datetime | None = None) -> int:
@@ -51,21 +62,23 @@ def _due(at: datetime) -> dict[tuple[Team, str], Lines]:
         expires_at__gt=at,
         expires_at__lt=midnight + timedelta(days=max(AHEAD) + 1),
     )
-    found: dict[tuple[Team, str], Lines] = defaultdict(dict)
+    found: dict[tuple[Team, str], Lines] = defaultdict(list)
     for dataset in rows.select_related("team").order_by("expires_at", "pk"):
         date = dataset.expires_at
-        days = next(n for n in AHEAD if date and date < midnight + timedelta(days=n + 1))
+        assert date is not None  # noqa: S101  the filter says so
+        days = next(n for n in AHEAD if date < midnight + timedelta(days=n + 1))
+        line = Line(dataset, days, date)
         for address in _addresses(dataset):
-            if not _told(dataset, days, address):
-                found[dataset.team, address][dataset] = days
+            if not _told(line, address):
+                found[dataset.team, address].append(line)
     return found
 
 
-def _told(dataset: Dataset, days: int, address: str) -> bool:
+def _told(line: Line, address: str) -> bool:
     return DeletionNotice.objects.filter(
-        dataset=dataset,
-        days=days,
-        expires_at=dataset.expires_at,
+        dataset=line.dataset,
+        days=line.days,
+        expires_at=line.date,
         mail__address=address,
         mail__sent_at__isnull=False,
     ).exists()
@@ -111,8 +124,8 @@ def _claim(team: Team, address: str, lines: Lines, at: datetime) -> DeletionMail
 
 def _list(mail: DeletionMail, lines: Lines) -> None:
     DeletionNotice.objects.bulk_create(
-        DeletionNotice(mail=mail, dataset=dataset, days=days, expires_at=dataset.expires_at)
-        for dataset, days in lines.items()
+        DeletionNotice(mail=mail, dataset=line.dataset, days=line.days, expires_at=line.date)
+        for line in lines
     )
 
 
@@ -120,27 +133,27 @@ def _sent(mail: DeletionMail, lines: Lines) -> None:
     with transaction.atomic():
         now = db_now()
         DeletionMail.objects.filter(pk=mail.pk).update(sent_at=now)
-        for dataset, days in lines.items():
-            detail = {"to": mail.address, "ahead": days}
-            dataset.note("notify", at=now, actor=ACTOR, detail=detail)
+        for line in lines:
+            detail = {"to": mail.address, "ahead": line.days}
+            line.dataset.note("notify", at=now, actor=ACTOR, detail=detail)
 
 
 def _context(team: Team, lines: Lines, at: datetime) -> dict[str, object]:
     return {
         "team": team.name,
         "count": len(lines),
-        "soon": 1 in lines.values(),
-        "datasets": [_line(dataset, at) for dataset in lines],
+        "soon": any(line.days == 1 for line in lines),
+        "datasets": [_facts(line, at) for line in lines],
     }
 
 
-def _line(dataset: Dataset, at: datetime) -> dict[str, object]:
+def _facts(line: Line, at: datetime) -> dict[str, object]:
+    dataset = line.dataset
     totals = listing.totals_of(dataset)
-    assert dataset.expires_at is not None  # noqa: S101  only such are listed
     return {
         "name": dataset.name,
-        "date": in_utc(dataset.expires_at),
-        "left": until(dataset.expires_at - at),
+        "date": in_utc(line.date),
+        "left": until(line.date - at),
         "size": f"{totals.files:,} file{'' if totals.files == 1 else 's'}, {in_bytes(totals.size)}",
         "set_by": dataset.expiry_set_by,
         "held": dataset.holds,

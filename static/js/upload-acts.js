@@ -25,7 +25,7 @@ export function pause(engine, index) {
 }
 
 // Also after a failure: whatever is in the list is declared again.
-export function goOn(engine, ...indices) {
+export function goOn(engine, indices) {
   for (const index of indices) engine.list.tries[index] = 0;
   engine.relist(indices);
   engine.stopped = "";
@@ -41,15 +41,15 @@ export function pauseAll(engine) {
 export function resumeAll(engine) {
   engine.paused = false;
   engine.stopped = "";
-  goOn(engine, ...engine.list.in(S.PAUSED));
+  goOn(engine, [...engine.list.in(S.PAUSED)]);
 }
 
 export function retryAll(engine) {
-  goOn(engine, ...engine.list.in(S.FAILED, S.DIFFERS));
+  goOn(engine, [...engine.list.in(S.FAILED, S.DIFFERS)]);
 }
 
 // Bytes that arrived are removed at the portal too; nothing is finished before that is done.
-export function remove(engine, ...indices) {
+export function remove(engine, indices) {
   const { list, portal, urls } = engine;
   const begun = indices.filter((index) => urls.has(index)).map((index) => urls.get(index));
   const there = indices.filter((index) => arrived(list.state[index])).map((index) => list.path(index));
@@ -68,5 +68,5 @@ export const removable = (list) => [...list.in(...REMOVABLE)];
 
 export function removeAll(engine) {
   engine.interrupt();
-  remove(engine, ...removable(engine.list));
+  remove(engine, removable(engine.list));
 }

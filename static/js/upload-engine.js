@@ -109,7 +109,7 @@ export class Engine extends EventTarget {
   // Starts one request that carries bytes; false when there is none to start.
   next() {
     const { waiting, running } = this;
-    if (!this.canPack || this.signedOut) waiting.large.push(...waiting.small.splice(0));
+    if (waiting.small.length && (!this.canPack || this.signedOut)) waiting.large = waiting.large.concat(waiting.small.splice(0));
     const packs = waiting.small.length > 0 && running.pack < PACKS_AT_ONCE;
     if (waiting.large.length && !(packs && running.large)) this.start(sendLarge, ...this.some("large", S.READY, 1));
     else if (packs) this.start(sendPack, this.some("small", S.READY, packable(this)));
@@ -196,12 +196,12 @@ export class Engine extends EventTarget {
 
   relist(batch) {
     for (const index of batch) this.list.set(index, S.LISTED);
-    this.waiting.listed.unshift(...batch);
+    this.waiting.listed = batch.concat(this.waiting.listed);
   }
 
   ready(batch) {
     for (const index of batch) this.list.set(index, S.READY);
-    this.waiting.large.push(...batch);
+    this.waiting.large = this.waiting.large.concat(batch);
   }
 
   // It starts from its beginning, and the page says so.

@@ -18,6 +18,8 @@ export class List {
     this.names = [];
     this.folders = [];
     this.folderIds = new Map();
+    this.members = []; // of each folder
+    this.touched = new Set(); // folders whose rows changed since somebody looked
     this.places = new Map();
     this.notes = new Map();
     this.counts = new Uint32Array(STATES.length);
@@ -42,6 +44,7 @@ export class List {
     if (id === undefined) {
       id = this.folders.push(folder) - 1;
       this.folderIds.set(folder, id);
+      this.members.push([]);
     }
     return [id, path.slice(cut)];
   }
@@ -66,6 +69,8 @@ export class List {
     this.names.push(name);
     this.places.set(key, index);
     this.folder[index] = folder;
+    this.members[folder].push(index);
+    this.touched.add(folder);
     this.size[index] = size;
     this.modified[index] = modified;
     this.state[index] = state;
@@ -91,6 +96,7 @@ export class List {
     const sign = OUT.has(state) ? -1 : 1;
     this.bytes += sign * this.size[index];
     this.confirmedBytes += sign * this.confirmed[index];
+    this.touched.add(this.folder[index]);
     this.version += 1;
   }
 

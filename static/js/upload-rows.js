@@ -3,6 +3,7 @@ import { files, inBytes, ofBytes } from "./upload-words.js";
 import { S, arrived } from "./upload-list.js";
 import { may } from "./upload-acts.js";
 
+const SHORT_MS = 4;
 const ABOVE = 4; // rows made beyond the edge of the view
 const PROBLEMS = [S.REFUSED, S.FAILED, S.DIFFERS];
 const FILTERS = {
@@ -15,20 +16,31 @@ const WORDS = { [S.LISTED]: "waiting", [S.HASHING]: "reading, to see whether it 
 
 const compare = (one, other) => (one < other ? -1 : Number(one > other));
 
-// Rows in order: a folder as -1 - its number, then its files.
-export function order(list, filter) {
+// Rows in order: a folder as -1 - its number, then its files. `kept` has the files of folders that
+// were put in order earlier and have not changed.
+export function order(list, filter, kept = new Map()) {
   const wanted = FILTERS[filter];
-  const inside = list.folders.map(() => []);
-  for (let index = 0; index < list.length; index += 1) if (wanted(list.state[index])) inside[list.folder[index]].push(index);
-  const folders = [...inside.keys()].filter((folder) => inside[folder].length);
-  folders.sort((one, other) => compare(list.folders[one], list.folders[other]));
-  const rows = [];
-  for (const folder of folders) {
-    const within = inside[folder].sort((one, other) => compare(list.names[one], list.names[other]));
-    if (list.folders[folder]) rows.push(-1 - folder);
-    for (const index of within) rows.push(index);
+  const byName = (one, other) => compare(list.names[one], list.names[other]);
+  const folders = [];
+  let count = 0;
+  for (const [folder, path] of list.folders.entries()) {
+    if (!kept.has(folder)) kept.set(folder, list.members[folder].filter((index) => wanted(list.state[index])).sort(byName));
+    const { length } = kept.get(folder);
+    if (length) folders.push(folder);
+    count += length && length + Number(path !== "");
   }
-  return Int32Array.from(rows);
+  folders.sort((one, other) => compare(list.folders[one], list.folders[other]));
+  const rows = new Int32Array(count);
+  let place = 0;
+  for (const folder of folders) {
+    if (list.folders[folder]) {
+      rows[place] = -1 - folder;
+      place += 1;
+    }
+    rows.set(kept.get(folder), place);
+    place += kept.get(folder).length;
+  }
+  return rows;
 }
 
 export function wordFor(list, index) {
@@ -47,6 +59,8 @@ export class Rows {
     this.filter = "all";
     this.rows = new Int32Array();
     this.version = -1;
+    this.sortAgain = 0;
+    this.kept = new Map(); // the files of each folder, in order
     this.shown = new Map();
     this.height = 0;
     this.closed = false; // nothing can be done to any file any more
@@ -61,10 +75,22 @@ export class Rows {
   // Rows come and go with the list; with a filter they also do when a state changed.
   sort() {
     const version = this.filter === "all" ? this.list.version : `${this.filter} ${this.list.version} ${this.list.counts}`;
-    if (version === this.version) return;
+    const began = performance.now();
+    if (version === this.version || (began < this.sortAgain && this.filter === this.sorted)) return;
     this.version = version;
-    this.rows = order(this.list, this.filter);
+    this.sorted = this.filter;
+    this.rows = this.filter === "all" ? this.orderAll() : order(this.list, this.filter);
     this.places = null;
+    // A long list that still grows takes a tenth of the time at most; the next draw comes anyway.
+    const took = performance.now() - began;
+    this.sortAgain = took > SHORT_MS ? began + 10 * took : 0;
+  }
+
+  orderAll() {
+    const { list, kept } = this;
+    for (const folder of list.touched) kept.delete(folder);
+    list.touched.clear();
+    return order(list, "all", kept);
   }
 
   draw() {

@@ -179,8 +179,8 @@ class Page {
   act(act, index) {
     const { engine } = this;
     if (act === "pause") acts.pause(engine, index);
-    else if (act === "remove") acts.remove(engine, index);
-    else acts.goOn(engine, index);
+    else if (act === "remove") acts.remove(engine, [index]);
+    else acts.goOn(engine, [index]);
   }
 
   hear() {

@@ -135,7 +135,7 @@ def test_a_mail_that_failed_is_tried_again(due, monkeypatch, mailoutbox):
 
 def test_a_pass_that_is_second_sends_nothing(due, mailoutbox):
     dataset = due(1)
-    lines = {dataset: 1}
+    lines = [notices.Line(dataset, 1, dataset.expires_at)]
     assert notices._claim(dataset.team, dataset.created_by, lines, NOON) is not None
     assert notices._claim(dataset.team, dataset.created_by, lines, NOON) is None
     assert notices.send_notices(at=NOON) == 0

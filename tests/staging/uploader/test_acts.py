@@ -30,11 +30,10 @@ def source(tmp_path):
 def test_removing_the_rest_keeps_what_arrived_and_gives_the_room_back(
     server, wire, person, dataset, source
 ):
-    wire.rate = 1_500_000
     tab = person.open(dataset)
+    wire.stall()
     tab.choose(source)
     tab.row("small").get_by_text("uploaded").wait_for()
-    tab.reaches(0.05)
     tab.page.click("#remove-all")
     question = tab.page.locator("#remove-question")
     until(lambda: "2 files" in question.inner_text(), "it says how many")
@@ -42,6 +41,7 @@ def test_removing_the_rest_keeps_what_arrived_and_gives_the_room_back(
     assert tab.row("a").is_visible()
     tab.page.click("#remove-all")
     tab.page.get_by_role("button", name="Remove them").click()
+    wire.mend()
     tab.row("a").wait_for(state="detached")
     tab.sealed()
     assert set(server.digests(dataset)) == {"src/small"}
@@ -51,14 +51,14 @@ def test_removing_the_rest_keeps_what_arrived_and_gives_the_room_back(
 
 def test_all_that_failed_are_tried_again(server, wire, person, dataset, source):
     """A folder on a share that goes away for a while."""
-    wire.rate = 1_500_000
     tab = person.open(dataset)
+    wire.stall()
     tab.choose(source)
     tab.row("small").get_by_text("uploaded").wait_for()
     tab.page.click("#pause")
     until(lambda: "paused" in tab.total, "it is paused")
     away = source.rename(source.parent / "away")
-    wire.rate = 0
+    wire.mend()
     tab.page.click("#resume")
     for name in ("a", "b"):
         tab.row(name).get_by_text("failed").wait_for()
@@ -73,8 +73,8 @@ def test_all_that_failed_are_tried_again(server, wire, person, dataset, source):
 
 
 def test_a_changed_one_is_tried_again_with_all(server, wire, person, dataset, source):
-    wire.rate = 1_500_000
     tab = person.open(dataset)
+    wire.stall()
     tab.choose(source)
     tab.begun(2)
     wire.cut()
@@ -119,7 +119,7 @@ def asks_again(wire, person, dataset):
     def begin(answer: str):
         tab = person.open(dataset)
         tab.page.evaluate(FILL)
-        wire.rate = 1_500_000
+        wire.stall()
         tab.page.click("#choose-folder")
         tab.reaches(0.1)
         wire.cut()

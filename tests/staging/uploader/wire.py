@@ -7,6 +7,7 @@ import threading
 import time
 
 PIECE = 16 * 1024
+FIRST_PIECE = 4 * 2**20  # of a large file, as upload-tus.js begins; the next ones are larger
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST at once
 
 
@@ -15,6 +16,7 @@ class Wire:
 
     def __init__(self, target: int) -> None:
         self.target = target
+        self.most = float("inf")  # bytes up a connection, after which that one stands still
         self.rate = 0.0  # bytes a second from the client; 0 for no limit
         self.up = 0
         self.whole = True
@@ -33,7 +35,12 @@ class Wire:
             reset(sock)
 
     def mend(self) -> None:
+        self.most = float("inf")
         self.whole = True
+
+    def stall(self) -> None:
+        """Large files come to a stand after their first piece, until `mend`; the rest goes on."""
+        self.most = FIRST_PIECE + 500_000
 
     def stands_still(self, limit: float = 60) -> None:
         """Wait until next to nothing goes up for a second."""
@@ -70,10 +77,14 @@ class Wire:
             threading.Thread(target=self._carry, args=(server, client, False), daemon=True).start()
 
     def _carry(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
+        carried = 0
         with contextlib.suppress(OSError):
             while piece := source.recv(PIECE):
+                while up and carried >= self.most and source in self.open:
+                    time.sleep(0.02)
                 sink.sendall(piece)
                 if up:
+                    carried += len(piece)
                     self.up += len(piece)
                     if self.rate:
                         time.sleep(len(piece) / self.rate)
