@@ -168,7 +168,7 @@ class Tab:
 
     def begun(self, count: int) -> None:
         """So many files are in part at the portal."""
-        bars = self.page.locator("progress.rows-bar:not([value='0'])")
+        bars = self.page.locator("progress.rows-bar:not([value='0'], [hidden])")
         until(lambda: bars.count() == count, f"{count} have begun", 60)
 
     def uploaded(self) -> None:

@@ -16,7 +16,7 @@ class Wire:
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.most = float("inf")  # bytes up a connection, after which that one stands still
+        self.most = float("inf")  # bytes up a request, after which it stands still
         self.rate = 0.0  # bytes a second from the client; 0 for no limit
         self.up = 0
         self.whole = True
@@ -73,18 +73,20 @@ class Wire:
             server.settimeout(None)
             with self.lock:
                 self.open |= {client, server}
-            threading.Thread(target=self._carry, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._carry, args=(server, client, False), daemon=True).start()
+            asked = [0]  # bytes up since the last answer
+            for way in ((client, server, True), (server, client, False)):
+                threading.Thread(target=self._carry, args=(*way, asked), daemon=True).start()
 
-    def _carry(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
-        carried = 0
+    def _carry(
+        self, source: socket.socket, sink: socket.socket, up: bool, asked: list[int]
+    ) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(PIECE):
-                while up and carried >= self.most and source in self.open:
+                while up and asked[0] >= self.most and source in self.open:
                     time.sleep(0.02)
                 sink.sendall(piece)
+                asked[0] = asked[0] + len(piece) if up else 0
                 if up:
-                    carried += len(piece)
                     self.up += len(piece)
                     if self.rate:
                         time.sleep(len(piece) / self.rate)
