@@ -16,7 +16,8 @@ class Wire:
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.most = float("inf")  # bytes up a request, after which it stands still
+        self.most = float("inf")  # bytes up to one address, after which it stands still
+        self.sent: dict[bytes, int] = {}  # bytes up to each address of an upload
         self.rate = 0.0  # bytes a second from the client; 0 for no limit
         self.up = 0
         self.whole = True
@@ -40,6 +41,7 @@ class Wire:
 
     def stall(self) -> None:
         """Large files come to a stand after their first piece, until `mend`; the rest goes on."""
+        self.sent.clear()
         self.most = FIRST_PIECE + 500_000
 
     def stands_still(self, limit: float = 60) -> None:
@@ -73,19 +75,22 @@ class Wire:
             server.settimeout(None)
             with self.lock:
                 self.open |= {client, server}
-            asked = [0]  # bytes up since the last answer
+            asked: list[bytes] = []  # the address that a request under way sends bytes to
             for way in ((client, server, True), (server, client, False)):
                 threading.Thread(target=self._carry, args=(*way, asked), daemon=True).start()
 
     def _carry(
-        self, source: socket.socket, sink: socket.socket, up: bool, asked: list[int]
+        self, source: socket.socket, sink: socket.socket, up: bool, asked: list[bytes]
     ) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(PIECE):
-                while up and asked[0] >= self.most and source in self.open:
-                    time.sleep(0.02)
+                if up:
+                    to = self._count(piece, asked)
+                    while self.sent.get(to, 0) > self.most and source in self.open:
+                        time.sleep(0.02)
+                else:
+                    asked.clear()  # with the answer the request is over
                 sink.sendall(piece)
-                asked[0] = asked[0] + len(piece) if up else 0
                 if up:
                     self.up += len(piece)
                     if self.rate:
@@ -95,6 +100,15 @@ class Wire:
                 sock.shutdown(socket.SHUT_RDWR)
             with self.lock:
                 self.open.discard(sock)
+
+    def _count(self, piece: bytes, asked: list[bytes]) -> bytes:
+        """The address that a piece goes to, once counted; empty where it is no part of a file."""
+        line = piece.split(b"\r\n", 1)[0]
+        to = asked[0] if asked else line if line.startswith(b"PATCH ") else b""
+        asked[:] = [to]
+        if to:
+            self.sent[to] = self.sent.get(to, 0) + len(piece)
+        return to
 
 
 def reset(sock: socket.socket) -> None:
