@@ -15,7 +15,7 @@ print(Upload.objects.filter(file__dataset__code={code!r}, state="open").count())
 """
 
 
-SIZES = itertools.count(9_000_000, 10)  # the team has no file of them: all is sent
+SIZES = itertools.count(9_100_000, 10)  # the team has no file of them: all is sent
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def test_a_changed_one_is_tried_again_with_all(server, wire, person, dataset, so
 
 # Handles of the origin's private file system stand for those of the disk, which only a person can
 # choose; what differs is that the browser asks for them again after a reload.
-FILL = """async () => {
+FILL = """async (size) => {
   const root = await navigator.storage.getDirectory();
   const folder = await root.getDirectoryHandle("src", { create: true });
   const out = await (await folder.getFileHandle("a", { create: true })).createWritable();
-  await out.write(new Uint8Array(24e6));
+  await out.write(new Uint8Array(size));
   await out.close();
   globalThis.showDirectoryPicker = async () => folder;
 }"""
@@ -118,7 +118,7 @@ def asks_again(wire, person, dataset):
 
     def begin(answer: str):
         tab = person.open(dataset)
-        tab.page.evaluate(FILL)
+        tab.page.evaluate(FILL, next(SIZES))
         wire.stall()
         tab.page.click("#choose-folder")
         tab.reaches(0.1)

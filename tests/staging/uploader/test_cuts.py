@@ -145,7 +145,7 @@ def test_two_tabs_send_one_upload(server, wire, person, dataset, tmp_path):
 
 
 def test_a_file_that_changed_is_named_and_never_mixed(server, wire, person, dataset, tmp_path):
-    source = write_tree(tmp_path / "src", {"big": 20_000_000, "gone": 9_000_000, "same": 9_000_001})
+    source = write_tree(tmp_path / "src", {"big": 20_000_007, "gone": 9_000_007, "same": 9_000_008})
     tab = person.open(dataset)
     wire.stall()
     tab.choose(source)
@@ -153,7 +153,7 @@ def test_a_file_that_changed_is_named_and_never_mixed(server, wire, person, data
     wire.cut()
     tab.close()
     (source / "gone").unlink()
-    other = write_tree(tmp_path / "other", {"big": 20_000_000}) / "big"
+    other = write_tree(tmp_path / "other", {"big": 20_000_007}) / "big"
     other.replace(source / "big")
     os.utime(source / "big", (time.time() - 9000,) * 2)
     wire.mend()
