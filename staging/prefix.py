@@ -9,7 +9,7 @@ from staging import store
 from staging.digests import RAW, Hasher
 from staging.errors import Gone, WrongOffset
 from staging.models import Upload
-from staging.receive import check_open
+from staging.takeover import check_open
 from staging.states import UploadState
 
 
