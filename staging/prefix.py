@@ -9,8 +9,8 @@ from staging import store
 from staging.digests import RAW, Hasher
 from staging.errors import Gone, WrongOffset
 from staging.models import Upload
-from staging.takeover import check_open
 from staging.states import UploadState
+from staging.takeover import check_open
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from portal.teams.models import Membership
-from staging import services, store, tus, uploads
+from staging import openchunks, services, store, tus, uploads
 from staging.digests import SMALLEST_CHUNK
 from staging.errors import WrongOffset
 from staging.models import Dataset, File, TeamUsage, Upload
@@ -348,7 +348,7 @@ def test_a_store_that_cannot_be_written_is_503(address, monkeypatch):
 
 
 def test_going_on_reads_at_most_the_open_chunk(dataset, owner, monkeypatch):
-    """Also to finish, and after a restart: what is known of complete chunks is on the row."""
+    """Also to finish, by a process that knows only what is on the row."""
     size = 3 * SMALLEST_CHUNK
     data = bytes(size)
     entries = [services.Entry("big", size)]
@@ -364,9 +364,11 @@ def test_going_on_reads_at_most_the_open_chunk(dataset, owner, monkeypatch):
         return piece
 
     monkeypatch.setattr(os, "pread", counting)
+    openchunks._kept.clear()
     receive(upload=Upload.objects.get(), offset=kept, pieces=[data[kept:-1]])
     assert read == [(2 * SMALLEST_CHUNK, 1000)]
     read.clear()
+    openchunks._kept.clear()
     receive(upload=Upload.objects.get(), offset=size - 1, pieces=[data[-1:]])
     assert sum(length for _, length in read) < SMALLEST_CHUNK
     assert min(at for at, _ in read) == 2 * SMALLEST_CHUNK
