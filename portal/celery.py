@@ -25,6 +25,7 @@ app.conf.beat_schedule = {
     "verify": {"task": "staging.tasks.verify", "schedule": 10.0, "options": {"expires": 10}},
     "assemble": {"task": "staging.tasks.assemble", "schedule": 15.0, "options": {"expires": 15}},
     "notify": {"task": "staging.tasks.notify", "schedule": 600.0, "options": {"expires": 600}},
+    "sync": {"task": "staging.tasks.sync", "schedule": 10.0, "options": {"expires": 10}},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},
 }
 

@@ -3,6 +3,7 @@
 An empty variable counts as unset, so that a unit file may list all of them.
 """
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from datetime import timedelta
@@ -62,6 +63,18 @@ class Env:
     def words(self, name: str, default: tuple[str, ...] = ()) -> list[str]:
         raw = self.text(name)
         return [w.strip() for w in raw.split(",") if w.strip()] if raw else list(default)
+
+    def networks(self, name: str) -> list[str]:
+        """Addresses and networks ("10.0.0.0/8"), each in its usual form."""
+        found = []
+        for word in self.words(name):
+            try:
+                found.append(str(ipaddress.ip_network(word)))
+            except ValueError:
+                raise ImproperlyConfigured(
+                    f"{name} must list addresses or networks like 10.0.0.0/8, not {word!r}."
+                ) from None
+        return found
 
     def choice(self, name: str, default: str, allowed: set[str]) -> str:
         raw = self.text(name, default)

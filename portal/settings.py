@@ -256,6 +256,10 @@ LARGEST_LOG_BYTES = env.number("LARGEST_LOG_BYTES", 64 * 2**20, least=4096)
 # Days; 0 means that no retention period has been published, and data stays until deleted.
 DEFAULT_RETENTION_DAYS = env.number("DEFAULT_RETENTION_DAYS", 0, most=36500)
 RATE_TEXT = env.text("RATE_TEXT")
+# What sync may reach beyond public addresses, who lends it a role, and how much of it runs at once.
+SYNC_ALLOWED_NETWORKS = env.networks("SYNC_ALLOWED_NETWORKS")
+SYNC_ROLE_FILE = env.text("SYNC_ROLE_FILE")
+SYNC_WORKERS = env.number("SYNC_WORKERS", 2, least=1, most=1000)
 ALLOW_PROCESS_ISOLATION = env.flag("ALLOW_PROCESS_ISOLATION")
 
 LOG_FORMAT = env.choice("LOG_FORMAT", "console", {"console", "json"})

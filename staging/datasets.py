@@ -15,6 +15,7 @@ from staging.errors import NothingChosen
 from staging.models import Dataset, File, Hold
 from staging.signals import dataset_settled
 from staging.states import DatasetKind, DatasetReason, DatasetState, FileState
+from staging.sync.ending import bury_files
 from staging.uploads import end_uploads
 
 LONGEST_NAME = 120
@@ -163,6 +164,7 @@ def drop_files(files: list[File], *, at: datetime) -> None:
     for start in range(0, len(files), blobs.BATCH):
         batch = files[start : start + blobs.BATCH]
         end_uploads(files=batch, at=at)
+        bury_files(batch)
         blobs.unlink(batch, at=at, dataset=None)
         File.objects.filter(pk__in=[file.pk for file in batch]).delete()
 
@@ -173,6 +175,8 @@ def remove_file(*, dataset: Dataset, path: str, actor: str) -> None:
         raise NotFound("There is no such file in this dataset.")
     with transaction.atomic():
         now = db_now()
+        if dataset.fed_by:
+            raise Conflict("A sync fills this dataset; leave files out with its patterns.")
         if not Dataset.objects.filter(pk=dataset.pk, sealed_at=None).update(reason=""):
             raise Conflict("This dataset is complete; its files can no longer change.")
         drop_files(list(dataset.files.filter(path=path)), at=now)

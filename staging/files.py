@@ -194,6 +194,8 @@ def _open_for_files(dataset: Dataset, now: datetime, actor: str) -> None:
     """Write the row first, so that two declarations for one dataset come one after the other."""
     Dataset.objects.filter(pk=dataset.pk).update(claimed_until=None)
     dataset.refresh_from_db()
+    if dataset.fed_by:
+        raise Conflict("A sync fills this dataset; no file can be added to it by hand.")
     again = (DatasetState.FAILED, DatasetState.STALE)
     if dataset.state not in (*OPEN, *again):
         raise Conflict(f"This dataset is {dataset.state}; no file can be added to it.")
@@ -326,7 +328,7 @@ def _create(batch: _Batch) -> None:
     owned = _take(batch)
     sent = [e for e in batch.fresh if not e.empty and e.path not in owned]
     usage.promise(team_id=batch.dataset.team_id, amount=sum(e.size for e in sent))
-    folders = _folders(batch.dataset, [e.path for e in batch.fresh])
+    folders = make_folders(batch.dataset, [e.path for e in batch.fresh])
     files = File.objects.bulk_create(
         [_row(batch, entry, folders, entry.path in owned) for entry in batch.fresh],
         batch_size=BATCH,
@@ -399,7 +401,7 @@ def _row(batch: _Batch, entry: Entry, folders: dict[str, int], owned: bool) -> F
     return file
 
 
-def _folders(dataset: Dataset, paths: list[str]) -> dict[str, int]:
+def make_folders(dataset: Dataset, paths: list[str]) -> dict[str, int]:
     """Primary keys of all folders of these paths; missing rows are made, outermost first."""
     wanted = {folder for path in paths for folder in names.folders_of(path)}
     known: dict[str, int] = {}

@@ -10,8 +10,9 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 
 from portal.base.errors import NotFound
 from portal.teams.models import Team
-from staging.models import Dataset, File, Folder, Upload
+from staging.models import Dataset, File, Folder, SourceFile, Upload
 from staging.states import DatasetState, FileState, UploadState
+from staging.sync.states import SourceFileState
 
 PER_PAGE = 200
 MOST_FOLDERS = 5000  # beyond, folders are listed without what is below them
@@ -58,12 +59,16 @@ def totals_of(dataset: Dataset) -> Totals:
     )
     parts = Upload.objects.filter(file__dataset=dataset, state=UploadState.OPEN)
     arrived = sums.pop("whole") + parts.aggregate(n=Sum("offset", default=0))["n"]
+    if dataset.fed_by:
+        begun = SourceFile.objects.filter(source__dataset=dataset, arrived__gt=0)
+        begun = begun.exclude(state=SourceFileState.DONE)
+        arrived += begun.aggregate(n=Sum("arrived", default=0))["n"]
     return Totals(arrived=arrived, **sums)
 
 
 def is_open(dataset: Dataset) -> bool:
     """Whether files may be added: nothing was sealed, or it may be taken up again."""
-    return dataset.state in OPEN and dataset.sealed_at is None
+    return dataset.state in OPEN and dataset.sealed_at is None and not dataset.fed_by
 
 
 def find_folder(dataset: Dataset, path: str) -> Folder | None:

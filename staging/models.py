@@ -61,6 +61,9 @@ class Dataset(Stateful):
     )
     reason = models.CharField(max_length=REASON_LENGTH, choices=DatasetReason, blank=True)
     partial = models.BooleanField(default=False, help_text="The work did not finish.")
+    fed_by = models.CharField(
+        max_length=8, blank=True, help_text="The kind of source that fills it. Empty: uploads."
+    )
     created_by = models.CharField(max_length=254)
     created_at = models.DateTimeField()
     staged_at = models.DateTimeField(null=True)
@@ -377,3 +380,36 @@ class DeletionNotice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.dataset}, {self.days} days ahead"
+
+
+from staging.sync.models import (  # noqa: E402  its rows point at those above
+    Connection,
+    Part,
+    PumpSeat,
+    ServerFolder,
+    Source,
+    SourceEvent,
+    SourceFile,
+)
+
+__all__ = [
+    "Blob",
+    "Connection",
+    "Dataset",
+    "DatasetEvent",
+    "DeadKey",
+    "DeletionMail",
+    "DeletionNotice",
+    "File",
+    "Folder",
+    "Hold",
+    "Part",
+    "PumpSeat",
+    "ServerFolder",
+    "Source",
+    "SourceEvent",
+    "SourceFile",
+    "StoreRoom",
+    "TeamUsage",
+    "Upload",
+]

@@ -15,8 +15,9 @@ from portal.base.errors import Conflict, DomainError
 from portal.base.moves import move
 from staging import blobs
 from staging.datasets import MOST_DAYS, ON_ITS_WAY_OUT, fail_dataset
-from staging.models import Dataset, DeadKey, File, Upload
+from staging.models import Dataset, DeadKey, File, Source, Upload
 from staging.states import Concat, DatasetReason, DatasetState, FileState, UploadState
+from staging.sync.ending import end_source
 from staging.uploads import PARTS, end_upload, end_uploads
 
 BATCH = 500
@@ -102,6 +103,7 @@ def purge_dataset(*, dataset: Dataset, until: float | None = None) -> Dataset:
     dataset.refresh_from_db()
     if dataset.state != DatasetState.EXPIRING:
         return dataset
+    _end_sync(dataset)
     while _free_some(dataset) or _bury_some(dataset):
         if until is not None and time.monotonic() > until:
             return dataset
@@ -120,6 +122,13 @@ def purge_dataset(*, dataset: Dataset, until: float | None = None) -> Dataset:
                 changes={"purged_at": now},
             )
     return dataset
+
+
+def _end_sync(dataset: Dataset) -> None:
+    source = Source.objects.filter(dataset=dataset).first() if dataset.fed_by else None
+    if source is not None:
+        with transaction.atomic():
+            end_source(source, at=db_now(), actor=dataset.purged_by, reason=dataset.reason)
 
 
 def _free_some(dataset: Dataset) -> bool:

@@ -22,7 +22,8 @@ class _NotThisWay(Exception):
 def list_one(*, dataset: Dataset, entry: Entry, actor: str, metadata: str) -> Upload | None:
     """The open upload of a new file, or None where this is not the simple case."""
     simple = entry.size and not entry.deferred and not entry.digest and not problem_of(entry)
-    if not simple or dataset.state != DatasetState.TRANSFERRING or dataset.sealed_at:
+    closed = dataset.sealed_at or dataset.fed_by
+    if not simple or dataset.state != DatasetState.TRANSFERRING or closed:
         return None
     try:
         with light_atomic():

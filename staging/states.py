@@ -37,6 +37,9 @@ class DatasetReason(models.TextChoices):
         "It was not finished in time, so the parts of files were removed.",
     )
     SOURCE_CHANGED = "source_changed", "The source changed while it was being copied."
+    SOURCE_UNREADABLE = "source_unreadable", "Some files could not be read at the source."
+    NOTHING_FOUND = "nothing_found", "The source held no file that was chosen and could be taken."
+    SYNC_CANCELLED = "sync_cancelled", "The sync was cancelled before everything had arrived."
     DELETED_BY_PERSON = "deleted_by_person", "Deleted by a member of the team."
     RETENTION = "retention", "Its date of deletion had come."
     AFTER_JOB = "after_job", "The job that used it declared that it be deleted after release."

@@ -99,3 +99,6 @@ def sweep() -> None:
     purge()
     if any(counts.values()):
         log.info("staging_swept", **counts)
+
+
+from staging.sync import tasks as sync  # noqa: E402,F401  Celery finds its task through here

@@ -11,7 +11,7 @@ from portal.base.rows import execute, fetch, table
 from portal.base.words import in_bytes
 from portal.teams.models import Team
 from staging import store
-from staging.models import StoreRoom, TeamUsage, Upload
+from staging.models import SourceFile, StoreRoom, TeamUsage, Upload
 
 
 def promise(*, team_id: int, amount: int) -> None:
@@ -85,11 +85,12 @@ def _waiting() -> int:
         f"SELECT (SELECT SUM(promised_bytes) FROM {table(TeamUsage)}),"  # noqa: S608
         f" (SELECT SUM({column}) FROM {uploads} WHERE state = 'open' AND {column} > 0),"
         f" (SELECT SUM(length) FROM {uploads} WHERE concat IN ('partial', 'taken')"
-        "   AND state = 'complete')",
+        "   AND state = 'complete'),"
+        f" (SELECT SUM(arrived) FROM {table(SourceFile)} WHERE arrived > 0 AND state <> 'done')",
         [],
     )
-    promised, begun, parts = (int(n or 0) for n in row or (0, 0, 0))
-    return promised - begun - parts
+    promised, begun, parts, synced = (int(n or 0) for n in row or (0, 0, 0, 0))
+    return promised - begun - parts - synced
 
 
 def change_promise(*, team_id: int, amount: int) -> None:

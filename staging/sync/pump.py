@@ -1,0 +1,290 @@
+"""A pump: one worker's turn at all sources, at most 20 s.
+
+This thread alone talks to the database: it claims parts, hands them to threads that copy, and
+writes down what comes back. Each source gets an even share of the threads and never all of them, so
+one that is slow or dead keeps no other waiting. Threads are left behind, not waited for, when they
+are stuck at the end: their claims end by themselves.
+"""
+
+import queue
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+from django.db import OperationalError, connection
+
+from portal.base.clock import db_now
+from staging.models import Source
+from staging.sync import claims, listing, record
+from staging.sync.copying import Order, Outcome, copy
+from staging.sync.errors import SourceAway, Trouble
+from staging.sync.opening import reader_of
+from staging.sync.readers import Page, Reader
+from staging.sync.states import PartKind, SourceState
+
+THREADS = 8
+PER_SOURCE = 6  # threads; the others are kept for whoever comes next
+LOOK_S = 0.5  # between two looks for other sources
+LAST_CLAIM_S = 1.0  # before the end nothing new is begun
+GRACE_S = 12.0  # for threads to notice the end
+CLOSE_AFTER_S = 2.0  # without an outcome, the database connection is given back
+TRIES = 5
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Step:
+    """One page of a listing, asked for."""
+
+    source: Source
+    pages: Iterator[Page]
+
+
+@dataclass
+class Turned:
+    """What came of a Step: a page, the end (None), or trouble."""
+
+    step: Step
+    page: Page | None = None
+    trouble: Trouble | None = None
+
+
+type Task = Callable[[], Outcome | Turned]
+
+
+class Crew:
+    """Threads that do tasks and answer through a queue. They hold no row and no lock."""
+
+    def __init__(self) -> None:
+        self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[Outcome | Turned] = queue.SimpleQueue()
+        self.count = 0
+
+    def give(self, task: Task, flying: int) -> None:
+        if self.count <= flying and self.count < THREADS:
+            self.count += 1
+            threading.Thread(target=self._work, name="sync", daemon=True).start()
+        self.tasks.put(task)
+
+    def _work(self) -> None:
+        while (task := self.tasks.get()) is not None:
+            self.answers.put(task())
+
+    def dismiss(self) -> None:
+        for _ in range(self.count):
+            self.tasks.put(None)
+
+
+class Pump:
+    def __init__(self, until: float) -> None:
+        """`until`: a time.monotonic() value."""
+        self.until = until
+        self.crew = Crew()
+        self.flying: Counter[int] = Counter()
+        self.checks = 0
+        self.readers: dict[int, Reader] = {}
+        self.listings: dict[int, Step] = {}
+        self.sources: list[Source] = []
+        self.looked_at = float("-inf")
+        self.nothing: set[int] = set()
+        self.did = 0
+        self.seat: int | None = None
+
+    def run(self) -> int:
+        """Work until the time is over or nothing is left to do: outcomes that were recorded."""
+        try:
+            while time.monotonic() < self.until - LAST_CLAIM_S:
+                self._fill()
+                if not self.flying.total():
+                    break
+                self._collect(LOOK_S)
+            self._land()
+        finally:
+            self.crew.dismiss()
+            for step in self.listings.values():
+                listing.release_listing(step.source)
+        return self.did
+
+    def _land(self) -> None:
+        """Wait for what is in the air; a check of a whole file may take longer."""
+        end = self.until + GRACE_S
+        while self.flying.total() and (self.checks or time.monotonic() < end):
+            self._collect(LOOK_S)
+            if self.seat is not None:
+                claims.keep_seat(self.seat, db_now())
+        for source in self.sources:
+            if self.flying[source.pk]:
+                log.warning("sync_threads_left", source=source.pk, threads=self.flying[source.pk])
+                source.refresh_from_db()
+                record.note_away(source, SourceAway("The source does not answer at all."), db_now())
+
+    # -- giving work out
+
+    def _fill(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self.looked_at >= LOOK_S:
+            self.looked_at = now_s
+            self.sources = list(
+                claims.at_work(db_now()).select_related("connection", "folder", "dataset")
+            )
+            random.shuffle(self.sources)
+            self.nothing.clear()
+        while (free := THREADS - self.flying.total()) > 0:
+            source = self._next_source()
+            if source is None:
+                return
+            if not self._start(source, free):
+                self.nothing.add(source.pk)
+
+    def _next_source(self) -> Source | None:
+        """The one with the fewest threads, among those that may have another."""
+        open_ones = [
+            source
+            for source in self.sources
+            if source.pk not in self.nothing and self.flying[source.pk] < PER_SOURCE
+        ]
+        return min(open_ones, key=lambda source: self.flying[source.pk], default=None)
+
+    def _start(self, source: Source, free: int) -> bool:
+        """Give some of a source's work out; False where it has none just now."""
+        try:
+            self._reader(source)
+        except SourceAway as trouble:
+            record.note_away(source, trouble, db_now())
+            return False
+        if source.state == SourceState.LISTING:
+            return self._start_listing(source)
+        others = len([s for s in self.sources if s.pk not in self.nothing])
+        most = min(free, PER_SOURCE - self.flying[source.pk], max(1, PER_SOURCE // others))
+        orders = claims.claim_parts(source.pk, most, db_now())
+        if not orders:
+            if not self.flying[source.pk]:
+                record.settle(source)
+            return False
+        reader = self._reader(source)
+        for order in orders:
+            self.flying[source.pk] += 1
+            self.checks += order.kind == PartKind.CHECK
+            self.crew.give(self._copy(reader, order), self.flying.total() - 1)
+        return True
+
+    def _copy(self, reader: Reader, order: Order) -> Task:
+        return lambda: copy(reader, order, self.until)
+
+    def _reader(self, source: Source) -> Reader:
+        if source.pk not in self.readers:
+            self.readers[source.pk] = reader_of(source)
+        return self.readers[source.pk]
+
+    def _start_listing(self, source: Source) -> bool:
+        if source.pk in self.listings or not listing.claim_listing(source, db_now()):
+            return False
+        if source.cursor.get("end"):
+            listing.end_listing(source)
+            self.looked_at = float("-inf")
+            return False
+        pages = self._reader(source).pages(source.cursor)
+        self._turn(Step(source, pages))
+        return True
+
+    def _turn(self, step: Step) -> None:
+        self.listings[step.source.pk] = step
+        self.flying[step.source.pk] += 1
+        self.crew.give(lambda: _turned(step), self.flying.total() - 1)
+
+    # -- taking answers
+
+    def _collect(self, wait_s: float) -> None:
+        """Record all answers that are there, after waiting for the first."""
+        try:
+            answers = [self.crew.answers.get(timeout=wait_s)]
+        except queue.Empty:
+            if time.monotonic() - self.looked_at > CLOSE_AFTER_S and not connection.in_atomic_block:
+                connection.close()
+            return
+        while True:
+            try:
+                answers.append(self.crew.answers.get_nowait())
+            except queue.Empty:
+                break
+        outcomes: dict[int, list[Outcome]] = {}
+        for answer in answers:
+            if isinstance(answer, Turned):
+                self._take_page(answer)
+            else:
+                outcomes.setdefault(answer.order.source, []).append(answer)
+        for source_id, some in outcomes.items():
+            self._record(source_id, some)
+
+    def _record(self, source_id: int, outcomes: list[Outcome]) -> None:
+        self.flying[source_id] -= len(outcomes)
+        self.checks -= sum(outcome.order.kind == PartKind.CHECK for outcome in outcomes)
+        self.nothing.discard(source_id)
+        for attempt in range(TRIES):
+            try:
+                record.record(source_id, outcomes)
+                break
+            except OperationalError:  # a deadlock with an upload of the same bytes, say
+                if attempt == TRIES - 1:
+                    raise
+                log.warning("sync_record_again", source=source_id, exc_info=True)
+        self.did += len(outcomes)
+        if any(isinstance(outcome.trouble, SourceAway) for outcome in outcomes):
+            self.looked_at = float("-inf")  # it is left alone for a while
+
+    def _take_page(self, turned: Turned) -> None:
+        step = turned.step
+        source = step.source
+        self.flying[source.pk] -= 1
+        del self.listings[source.pk]
+        self.nothing.discard(source.pk)
+        self.did += 1
+        if turned.trouble is not None:
+            self._list_later(source, turned.trouble)
+        elif turned.page is None:
+            listing.end_listing(source)
+            self.looked_at = float("-inf")
+        elif listing.store_page(source, turned.page):
+            if turned.page.cursor is None:
+                listing.end_listing(source)
+                self.looked_at = float("-inf")
+            elif time.monotonic() < self.until - LAST_CLAIM_S:
+                self._turn(step)
+            else:
+                listing.release_listing(source)
+
+    def _list_later(self, source: Source, trouble: Trouble) -> None:
+        source.refresh_from_db()
+        record.note_away(source, trouble, db_now())
+        listing.release_listing(source)
+        self.looked_at = float("-inf")
+
+
+def _turned(step: Step) -> Turned:
+    try:
+        return Turned(step, next(step.pages, None))
+    except Trouble as trouble:
+        return Turned(step, trouble=trouble)
+    except Exception:  # a server can say what nobody thought of; the source is tried again
+        log.exception("sync_list_failed", source=step.source.pk)
+        return Turned(step, trouble=SourceAway("The source's listing cannot be understood."))
+
+
+def run(until: float) -> int | None:
+    """A turn in a seat of its own: outcomes recorded, or None where enough workers copy already."""
+    now = db_now()
+    if not claims.at_work(now).exists():
+        return 0
+    seat = claims.take_seat(now)
+    if seat is None:
+        return None
+    pump = Pump(until)
+    pump.seat = seat
+    try:
+        return pump.run()
+    finally:
+        claims.leave_seat(seat, db_now())
