@@ -133,15 +133,25 @@ def portal_part(place: Place) -> Part:
     return Part("portal", argv, env, pass_fds=fds, restarts=True)
 
 
-def worker_part(place: Place) -> Part:
+def worker_parts(place: Place) -> list[Part]:
+    """One worker for passes and sweeps, one for bytes: a slow source delays no pass.
+
+    Of the three processes for bytes SYNC_WORKERS (two) copy at most; one is left for the checks
+    of what people upload.
+    """
     folder = place.data / "celery"
     folder.mkdir(exist_ok=True)
-    argv = python(
-        "celery", "-A", "portal.celery", "--quiet", "worker", "--beat", "--concurrency", "2"
-    )
-    argv += ["--queues", "control,transfer", "--schedule", str(folder / "beat")]
-    argv += ["--loglevel", "WARNING", "--without-gossip", "--without-mingle"]
-    return Part("worker", argv, base_env(place), restarts=True, mute=WORKER_MUTE)
+    celery = python("celery", "-A", "portal.celery", "--quiet", "worker", "--loglevel", "WARNING")
+    celery += ["--without-gossip", "--without-mingle"]
+    beat = ["--beat", "--schedule", str(folder / "beat")]
+    parts = [
+        ("worker", ["--queues", "control", "--concurrency", "1", *beat]),
+        ("transfers", ["--queues", "transfer", "--concurrency", "3", "-n", "transfers@%h"]),
+    ]
+    return [
+        Part(name, celery + more, base_env(place), restarts=True, mute=WORKER_MUTE)
+        for name, more in parts
+    ]
 
 
 def agent_part(place: Place, name: str) -> Part:
@@ -190,7 +200,8 @@ def start_crew(crew: Crew, place: Place) -> None:
         raise CannotStart("The set-up failed; the lines above say why.")
     crew.start(portal_part(place))
     crew.wait_for(lambda: is_up(place.url), START_S, "The portal did not answer /healthz.")
-    crew.start(worker_part(place))
+    for part in worker_parts(place):
+        crew.start(part)
     for name in NODES:
         crew.start(agent_part(place, name))
     crew.say(f"the portal is at {place.url}")

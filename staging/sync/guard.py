@@ -56,8 +56,10 @@ def is_allowed(text: str) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return True  # judged by what it stands for
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address.ipv4_mapped is not None or address in NAT64
+    ):
+        return True  # it only stands for another, which is judged
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
     )

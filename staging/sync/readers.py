@@ -153,5 +153,6 @@ def pin_of(origin: str, found: Found) -> str:
     """A digest over what pins an entry; "" where equal pins would not mean equal bytes."""
     if not found.settled or not (found.etag or found.version):
         return ""
-    parts = (origin, found.key, str(found.size), plain_etag(found.etag), found.version)
+    parts = [origin, found.key, str(found.size), plain_etag(found.etag), found.version]
+    parts.append(found.sha256)  # what was not compared with it may not stand for it
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()

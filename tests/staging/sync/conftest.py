@@ -61,11 +61,11 @@ def bucket(weed) -> str:
     return name
 
 
-def connect(team, store: Store, bucket: str, **options) -> Connection:
+def connect(team, store: Store | None, bucket: str, **options) -> Connection:
     values = {"name": f"To {bucket}", "key_id": KEY, "secret": SECRET} | options
     return connections.create_connection(
         team=team,
-        endpoint=values.pop("endpoint", store.endpoint),
+        endpoint=values.pop("endpoint", None) or store.endpoint,
         bucket=bucket,
         actor="owner@climate.example",
         **values,
