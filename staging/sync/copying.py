@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from staging import store
-from staging.digests import RAW, Hasher, chunk_size_of, combine
+from staging.digests import RAW, Hasher, combine
 from staging.errors import StoreAway
 from staging.sync.errors import Changed, Interrupted, SourceAway, Trouble, Unreadable
 from staging.sync.readers import Body, Pinned, Reader
@@ -213,16 +213,13 @@ def _range(reader: Reader, outcome: Outcome, until: float) -> None:
     """Go on with a range where it stopped. What is written before an end is kept to the byte."""
     order = outcome.order
     (pinned,) = order.files
-    chunk = chunk_size_of(pinned.size)
     hasher = Hasher(pinned.size, order.digests)
     size = order.stop - order.start
     fd = store.open_to_write(pinned.store_key)
     try:
         at = order.arrived
-        if at < size:
-            _hash_again(
-                fd, hasher, order.start + len(order.digests) // RAW * chunk, order.start + at
-            )
+        _hash_again(fd, hasher, order.start + hasher.resume_at, order.start + at)
+        if at < size:  # a worker may have died right after the last byte
             at = _stream(reader, pinned, outcome, (fd, hasher, at), until)
         chunks = hasher.finish()[1] if at == size else bytes(hasher.chunks)
         outcome.arrived, outcome.digests = at, chunks

@@ -68,8 +68,14 @@ class Relay:
             left = self._due - time.monotonic()
         time.sleep(max(0, left))
 
-    def close(self) -> None:
-        self._server.close()
+    def drop(self) -> None:
+        """Break every connection that is open."""
         for sock in self._open:
             with contextlib.suppress(OSError):
-                sock.close()
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.drop()
