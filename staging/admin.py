@@ -5,6 +5,7 @@ from django.contrib import admin
 from portal.base.site import OperatorAdmin, ReadOnlyInline
 from portal.base.words import in_bytes
 from staging.models import Dataset, DatasetEvent
+from staging.sync import admin as sync_admin  # noqa: F401  Django finds it through here
 
 
 class DatasetEventInline(ReadOnlyInline):

@@ -14,6 +14,7 @@ COLORS = {
     "set-up": "90",
     "portal": "34",
     "worker": "35",
+    "transfers": "35",
     "this-machine": "36",
     "simulated": "33",
 }

@@ -174,6 +174,12 @@ EVENT_SENTENCES = {
     "deactivated": "deactivated the account of {address}",
     "reactivated": "reactivated the account of {address}",
     "password_reset": "made the password of {address} worthless",
+    "connection_create": "added the connection {connection}",
+    "connection_secret": "changed the secret of the connection {connection}",
+    "connection_test": "tested the connection {connection}: {result}",
+    "connection_delete": "deleted the connection {connection}",
+    "folder_lend": "let the team read the server folder {folder}",
+    "folder_take": "took the server folder {folder} away from the team",
 }
 
 
@@ -196,4 +202,5 @@ class TeamEvent(models.Model):
     def sentence(self) -> str:
         """What the actor did, to be read after the actor's address."""
         known = {"address": "", "role": "", "old": "", "limits": ""}
+        known |= {"connection": "", "result": "", "folder": ""}
         return EVENT_SENTENCES.get(self.verb, self.verb).format_map(known | self.detail)
