@@ -46,7 +46,10 @@ def claim_parts(source_id: int, most: int, now: datetime) -> list[Order]:
         ):
             part.generation += 1
             taken.append(part)
-    return [_order(part) for part in taken]
+    orders = [_order(part) for part in taken]
+    empty = [o.part for o in orders if o.kind != PartKind.PACK and not o.files]
+    Part.objects.filter(pk__in=empty).update(done=True)  # their files ended in the meantime
+    return [order for order in orders if order.part not in empty]
 
 
 def _order(part: Part) -> Order:

@@ -12,15 +12,25 @@ import stat
 import time
 from collections.abc import Iterator
 
+from staging import names
 from staging.sync.errors import Changed, SourceAway, Trouble, Unreadable
 from staging.sync.readers import PAGE, Found, Page, Pinned
 
 DEEPEST = 200
+LONGEST = 4000  # bytes of the path that a link leads to
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 SETTLED_S = 2.0  # a change that follows another this soon may leave the times as they are
 TICK_S = 0.05  # the same, for file systems that note times by the kernel's clock
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def etag_of(facts: os.stat_result) -> str:
@@ -141,6 +151,8 @@ class FolderReader:
         target = os.path.realpath(os.path.join(root, self.prefix + path))
         if not target.startswith(f"{root.rstrip('/')}/"):
             return "It is a link that leaves the server folder."
+        if len(os.fsencode(target)) > LONGEST or names.problem(path) or not _is_text(target):
+            return "It is a link to a name that cannot be kept."
         try:
             facts = os.stat(target, follow_symlinks=False)
         except OSError:

@@ -8,6 +8,7 @@ which of the two a source lists first does not matter.
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, Sum
 
@@ -292,6 +293,8 @@ def end_listing(source: Source) -> bool:
 
     What an earlier listing had and this one did not find leaves the dataset. False when the claim
     was lost."""
+    from staging.sync.tasks import wake_sync
+
     while _drop_unlisted(source):
         pass
     with transaction.atomic():
@@ -313,6 +316,7 @@ def end_listing(source: Source) -> bool:
             return True
         detail = {"files": source.listed_files, "bytes": source.listed_bytes}
         move(source, SourceState.COPYING, "copy", at=now, actor=SYSTEM, detail=detail)
+        wake_sync(min(settings.SYNC_WORKERS, source.parts.count()))
     return True
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -137,7 +138,10 @@ class Pump:
             source = self._next_source()
             if source is None:
                 return
-            if not self._start(source, free):
+            started = False
+            with self._alone(source.pk):
+                started = self._start(source, free)
+            if not started:
                 self.nothing.add(source.pk)
 
     def _next_source(self) -> Source | None:
@@ -214,11 +218,27 @@ class Pump:
         outcomes: dict[int, list[Outcome]] = {}
         for answer in answers:
             if isinstance(answer, Turned):
-                self._take_page(answer)
+                with self._alone(answer.step.source.pk):
+                    self._take_page(answer)
             else:
                 outcomes.setdefault(answer.order.source, []).append(answer)
         for source_id, some in outcomes.items():
-            self._record(source_id, some)
+            with self._alone(source_id):
+                self._record(source_id, some)
+
+    @contextmanager
+    def _alone(self, source_id: int) -> Iterator[None]:
+        """What nobody thought of is the trouble of one source and stops no other."""
+        try:
+            yield
+        except Exception:
+            if connection.in_atomic_block:
+                raise  # it broke a transaction that is not ours
+            log.exception("sync_failed", source=source_id)
+            source = Source.objects.filter(pk=source_id).first()
+            if source is not None:
+                record.note_away(source, SourceAway("The portal made an error here."), db_now())
+            self.looked_at = float("-inf")
 
     def _record(self, source_id: int, outcomes: list[Outcome]) -> None:
         self.flying[source_id] -= len(outcomes)
@@ -248,13 +268,16 @@ class Pump:
         elif turned.page is None:
             listing.end_listing(source)
             self.looked_at = float("-inf")
-        elif listing.store_page(source, turned.page):
-            if turned.page.cursor is None:
+        else:
+            more = turned.page.cursor is not None
+            if more and time.monotonic() < self.until - LAST_CLAIM_S:
+                self._turn(step)  # the next page comes while this one is written down
+            if not listing.store_page(source, turned.page):
+                return
+            if not more:
                 listing.end_listing(source)
                 self.looked_at = float("-inf")
-            elif time.monotonic() < self.until - LAST_CLAIM_S:
-                self._turn(step)
-            else:
+            elif source.pk not in self.listings:
                 listing.release_listing(source)
 
     def _list_later(self, source: Source, trouble: Trouble) -> None:

@@ -47,10 +47,11 @@ def record(source_id: int, outcomes: list[Outcome]) -> None:
         rows = Source.objects.filter(pk=source_id)
         if rows.exclude(state=SourceState.CANCELLED).update(listing=F("listing")):
             source = rows.select_related("dataset").get()
-            kept = [outcome for outcome in outcomes if _close_claim(outcome, now)]
+            ours = [_close_claim(outcome, now) for outcome in outcomes]
         else:
-            source, kept = None, []
-        lost = [outcome for outcome in outcomes if outcome not in kept]
+            source, ours = None, [False] * len(outcomes)
+        kept = [outcome for outcome, own in zip(outcomes, ours, strict=True) if own]
+        lost = [outcome for outcome, own in zip(outcomes, ours, strict=True) if not own]
         _let_go([file.store_key for outcome in lost for file in outcome.order.files])
         if source is None:
             return

@@ -31,6 +31,7 @@ from staging.sync.readers import (
 )
 
 MOST_SKEW_S = 300
+LONGEST = 200  # characters of an ETag or a version
 MD5 = re.compile(r"[0-9a-f]{32}", re.ASCII)
 OFFERED = {"sha256": 32, "sha1": 20, "crc32": 4}  # bytes; those that the standard library computes
 SIGNATURE = {"SignatureDoesNotMatch", "InvalidAccessKeyId", "AuthorizationHeaderMalformed"}
@@ -296,7 +297,9 @@ class S3Reader:
     def _add(self, page: Page, key: str, element: ET.Element, version: str = "") -> None:
         path = key[self.cut :]
         size = _text(element, "Size")
-        if not key.startswith(self.prefix) or not size.isdigit():
+        etag = plain_etag(_text(element, "ETag"))
+        good = size.isascii() and size.isdigit() and len(size) < 19
+        if not good or not key.startswith(self.prefix) or max(map(len, (etag, version))) > LONGEST:
             page.skipped.append((key, "The source listed it in a way that cannot be read."))
         elif key.endswith("/"):
             page.skipped.append((key, "Its key ends in a slash: it stands for a folder."))
@@ -306,7 +309,7 @@ class S3Reader:
                     key=key,
                     path=path,
                     size=int(size),
-                    etag=plain_etag(_text(element, "ETag")),
+                    etag=etag,
                     version="" if version == "null" else version,
                 )
             )

@@ -17,7 +17,7 @@ from staging.sync.readers import Found, HttpBody, NoRanges, Page, Pinned
 MOST_LINES = 10_000
 MOST_BYTES = 2**20
 LONGEST = 2000  # characters of an address
-AT_A_TIME = 20  # addresses asked for in one step
+AT_A_TIME = 5  # addresses asked for in one step
 MOST_REDIRECTS = 5
 SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 MODIFIED = "modified "

@@ -18,7 +18,7 @@ from tests.staging.sync.slow import Relay
 from tests.staging.sync.stubs import Stub
 from tests.staging.sync.test_folders import listed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.xdist_group("weed")]
+pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.xdist_group("weed")]
 ACTOR = "owner@climate.example"
 
 
