@@ -43,7 +43,10 @@ class Migration(migrations.Migration):
                         "A file's bytes do not match the digest it was declared with.",
                     ),
                     ("bytes_missing", "Bytes that had been stored are no longer there."),
-                    ("upload_expired", "The upload was not finished in time and was swept."),
+                    (
+                        "upload_expired",
+                        "It was not finished in time, so the parts of files were removed.",
+                    ),
                     ("source_changed", "The source changed while it was being copied."),
                     ("source_unreadable", "Some files could not be read at the source."),
                     (

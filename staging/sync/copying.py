@@ -76,6 +76,7 @@ class Outcome:
     disk_full: bool = False
     trouble: Trouble | None = None
     took_s: float = 0.0
+    last: bool = True  # of those that its thread was given
 
 
 class _Local(threading.local):

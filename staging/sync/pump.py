@@ -29,6 +29,7 @@ from staging.sync.states import PartKind, SourceState
 
 THREADS = 8
 PER_SOURCE = 6  # threads; the others are kept for whoever comes next
+AHEAD = 2  # parts that a thread is given, so that it need not wait for the database in between
 LOOK_S = 0.5  # between two looks for other sources
 LAST_CLAIM_S = 1.0  # before the end nothing new is begun
 GRACE_S = 12.0  # for threads to notice the end
@@ -54,7 +55,7 @@ class Turned:
     trouble: Trouble | None = None
 
 
-type Task = Callable[[], Outcome | Turned]
+type Task = Callable[[], Iterator[Outcome | Turned]]
 
 
 class Crew:
@@ -73,7 +74,8 @@ class Crew:
 
     def _work(self) -> None:
         while (task := self.tasks.get()) is not None:
-            self.answers.put(task())
+            for answer in task():
+                self.answers.put(answer)
 
     def dismiss(self) -> None:
         for _ in range(self.count):
@@ -164,20 +166,26 @@ class Pump:
             return self._start_listing(source)
         others = len([s for s in self.sources if s.pk not in self.nothing])
         most = min(free, PER_SOURCE - self.flying[source.pk], max(1, PER_SOURCE // others))
-        orders = claims.claim_parts(source.pk, most, db_now())
+        orders = claims.claim_parts(source.pk, most * AHEAD, db_now())
         if not orders:
             if not self.flying[source.pk]:
                 record.settle(source)
             return False
         reader = self._reader(source)
-        for order in orders:
+        for some in (orders[n::most] for n in range(min(most, len(orders)))):
             self.flying[source.pk] += 1
-            self.checks += order.kind == PartKind.CHECK
-            self.crew.give(self._copy(reader, order), self.flying.total() - 1)
+            self.checks += sum(order.kind == PartKind.CHECK for order in some)
+            self.crew.give(self._copy(reader, some), self.flying.total() - 1)
         return True
 
-    def _copy(self, reader: Reader, order: Order) -> Task:
-        return lambda: copy(reader, order, self.until)
+    def _copy(self, reader: Reader, orders: list[Order]) -> Task:
+        def outcomes() -> Iterator[Outcome]:
+            for number, order in enumerate(orders, 1):
+                outcome = copy(reader, order, self.until)
+                outcome.last = number == len(orders)
+                yield outcome
+
+        return outcomes
 
     def _reader(self, source: Source) -> Reader:
         if source.pk not in self.readers:
@@ -198,7 +206,7 @@ class Pump:
     def _turn(self, step: Step) -> None:
         self.listings[step.source.pk] = step
         self.flying[step.source.pk] += 1
-        self.crew.give(lambda: _turned(step), self.flying.total() - 1)
+        self.crew.give(lambda: iter([_turned(step)]), self.flying.total() - 1)
 
     # -- taking answers
 
@@ -241,7 +249,7 @@ class Pump:
             self.looked_at = float("-inf")
 
     def _record(self, source_id: int, outcomes: list[Outcome]) -> None:
-        self.flying[source_id] -= len(outcomes)
+        self.flying[source_id] -= sum(outcome.last for outcome in outcomes)
         self.checks -= sum(outcome.order.kind == PartKind.CHECK for outcome in outcomes)
         self.nothing.discard(source_id)
         for attempt in range(TRIES):

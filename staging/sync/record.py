@@ -17,7 +17,7 @@ from portal.base.rows import table, when
 from staging import blobs, usage
 from staging.datasets import fail_dataset, seal_dataset, settled
 from staging.digests import chunk_size_of
-from staging.models import Blob, DeadKey, File, Part, Source, SourceFile
+from staging.models import Blob, Dataset, DeadKey, File, Part, Source, SourceFile
 from staging.states import DatasetReason, DatasetState, FileState
 from staging.sync.copying import Arrived, Outcome
 from staging.sync.errors import Changed, SourceAway, SourceRefuses, Trouble
@@ -204,6 +204,8 @@ def _note_source(source: Source, outcomes: list[Outcome], now: datetime) -> None
     """One failure of the source is one, however many parts met it."""
     if any(outcome.disk_full for outcome in outcomes):
         _stop_for(source, SourceReason.DISK_FULL, str(SourceReason.DISK_FULL.label), now)
+        rows = Dataset.objects.filter(pk=source.dataset_id, state=DatasetState.TRANSFERRING)
+        rows.update(reason=DatasetReason.DISK_FULL)
         return
     away = next((o.trouble for o in outcomes if isinstance(o.trouble, SourceAway)), None)
     if away is not None:

@@ -256,6 +256,7 @@ def test_a_full_disk_pauses_with_a_reason_and_is_resumed(team, weed, bucket, mon
         source = finish(source)
     assert (source.state, source.reason) == (SourceState.PAUSED, SourceReason.DISK_FULL)
     assert source.dataset.state == DatasetState.TRANSFERRING
+    assert source.dataset.reason == DatasetReason.DISK_FULL
     sources.resume(source=source, actor=ACTOR)
     assert finish(source).dataset.state == DatasetState.STAGED
 
