@@ -24,6 +24,13 @@ def _binary(name: str) -> None:
         pytest.skip(f"{name} is not installed here")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What talks to a store of others is marked so: .ci/run gives it a step of its own."""
+    for item in items:
+        if {"weed", "rclone"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.stores)
+
+
 @pytest.fixture(scope="session")
 def weed(tmp_path_factory) -> Iterator[Store]:
     _binary("weed")
