@@ -15,7 +15,7 @@ from staging.sync.states import SourceState
 from tests.staging.sync.conftest import begin, connect, contents, finish, run_until
 from tests.staging.sync.stubs import Stub
 
-pytestmark = [pytest.mark.django_db, pytest.mark.xdist_group("weed")]
+pytestmark = [pytest.mark.django_db, pytest.mark.stores, pytest.mark.xdist_group("weed")]
 BODY = bytes(range(256)) * 40
 
 
