@@ -8,7 +8,7 @@ from datetime import datetime
 
 import structlog
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Sum
 
 from jobs.capacity import capacity_problem
 from jobs.models import MAX_ATTEMPTS, After, Job, Shard
@@ -202,7 +202,9 @@ def end_shard(
             },
         )
         shard_ended.send(Shard, shard=shard, at=at)
-        if outcome != Outcome.SUCCEEDED and shard.kind == ShardKind.MAIN:
+        if shard.kind == ShardKind.MAIN and outcome == Outcome.SUCCEEDED:
+            _end_finish_step_without_room(shard.job, at)
+        elif shard.kind == ShardKind.MAIN:
             _end_finish_step(shard.job, outcome, at)
         settle_job(job=shard.job, at=at)
 
@@ -216,6 +218,21 @@ def _end_finish_step(job: Job, outcome: str, at: datetime) -> None:
             outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
             reason=Reason.CANCELLED if cancelled else Reason.PREDECESSOR_FAILED,
             at=at,
+        )
+
+
+def _end_finish_step_without_room(job: Job, at: datetime) -> None:
+    """What the others returned is its data, known only now: on too small a disk it would wait for
+    ever. Their output stays."""
+    finish = job.shards.filter(kind=ShardKind.FINISH, state=ShardState.QUEUED).first()
+    others = job.shards.filter(kind=ShardKind.MAIN)
+    if finish is None or others.exclude(outcome=Outcome.SUCCEEDED).exists():
+        return
+    size = others.aggregate(size=Sum("output_bytes"))["size"] or 0
+    problem = capacity_problem(job, size)
+    if problem and not capacity_problem(job, 0):
+        end_shard(
+            shard=finish, outcome=Outcome.FAILED, reason=Reason.NO_NODE_FITS, at=at, detail=problem
         )
 
 

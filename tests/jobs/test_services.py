@@ -206,6 +206,25 @@ def test_data_that_turns_out_too_large_ends_the_job_and_stays(team):
     assert job.events.filter(verb="end").count() == 1
 
 
+def test_a_finish_step_whose_data_fits_no_node_ends_with_both_numbers(team):
+    """Its data is what the others returned, known when the last of them has ended."""
+    make_node("n1")
+    job = make_job(team, shards=2, finish_command="true", **DISK)
+    finish = job.shards.create(index=0, kind="finish", queued_at=db_now())
+    first, second = job.shards.filter(kind="main").order_by("index")
+    job.shards.filter(kind="main").update(state="active", output_bytes=30 * GIB)
+    for shard in (first, second):
+        finish.refresh_from_db()
+        assert finish.state == "queued"
+        shard.refresh_from_db()
+        jobs.end_shard(shard=shard, outcome="succeeded", reason="", at=db_now())
+    finish.refresh_from_db()
+    job.refresh_from_db()
+    assert (finish.outcome, finish.reason) == ("failed", "no_node_fits")
+    assert "the largest node has 102,400 MiB" in finish.detail
+    assert (job.state, job.outcome, job.reason) == ("ended", "failed", "no_node_fits")
+
+
 def test_a_job_whose_node_has_gone_meanwhile_waits_for_another(team):
     """That no node has the GPUs any more is no reason to end what was accepted."""
     node = make_node("n1", gpus=2)
