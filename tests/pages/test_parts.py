@@ -100,7 +100,7 @@ def test_no_two_outcomes_share_a_shape_and_only_proof_is_a_tick():
     outcomes = [look_of("ended", o.value).icon for o in Outcome if o]
     assert len(set(outcomes)) == len(outcomes)
     ticks = {name for name, look in STATES.items() if look.icon == "tick"}
-    assert ticks == {"succeeded", "staged", "in_store"}  # the last is a file of a staged dataset
+    assert ticks == {"succeeded", "staged"}
 
 
 def test_an_unknown_state_is_shown_as_its_escaped_word():
