@@ -46,10 +46,14 @@ def watch() -> None:
         last = max(lease.node.last_seen_at or since, since)
         if now - last > settings.SILENCE_LIMIT:
             _try(_give_up_output, lease)
-    for lease in Lease.objects.filter(
-        state=LeaseState.RELEASING, releasing_at__lt=now - RELEASE_LIMIT
-    ).select_related("node", "shard__job"):
-        _try(_release_without_evidence, lease)
+    # A node that is silent, or that could not speak while the portal was away, proves nothing yet.
+    if since < now - RELEASE_LIMIT:
+        for lease in Lease.objects.filter(
+            state=LeaseState.RELEASING,
+            releasing_at__lt=now - RELEASE_LIMIT,
+            node__last_seen_at__gte=now - OFFLINE_AFTER,
+        ).select_related("node", "shard__job"):
+            _try(_release_without_evidence, lease)
 
 
 def _silence_counts_from(now: datetime) -> datetime:

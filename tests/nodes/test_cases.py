@@ -407,11 +407,22 @@ def test_a_node_in_contact_that_proves_nothing_is_quarantined(job, agent):
         running_at=long_ago, returning_at=long_ago, releasing_at=long_ago,
     )  # fmt: skip
     watch.watch()
+    assert the_lease().state == "releasing"  # the portal itself was away until now
+    Installation.objects.update(up_since=long_ago)
+    Node.objects.update(last_seen_at=long_ago)
+    watch.watch()
+    assert (the_lease().state, Node.objects.get().state) == ("releasing", "offline")
+    agent.poll()
+    watch.watch()
     assert the_lease().state == "released"
     assert Node.objects.get().state == "quarantined"
+    assert LeaseGpu.objects.filter(until=None).exists()  # the node may still use it
     event = the_lease().events.get(verb="released")
     assert (event.actor, event.reason) == ("system", "no_evidence")
     assert left_of(the_lease().shard.job).proved == 0
+    agent.leases.clear()
+    agent.poll()
+    assert not LeaseGpu.objects.filter(until=None).exists()
 
 
 def test_a_silent_node_is_offline_and_what_it_had_not_started_goes_elsewhere(job, agent, node):
