@@ -59,7 +59,8 @@ ACTS = {
         fleet.resume,
         NodeState.ONLINE,
         "Resume",
-        "The node takes new leases from the next scheduling pass on. This also ends a quarantine.",
+        "The node takes new leases from the next scheduling pass on. This also ends a quarantine, "
+        "that of its GPUs too.",
     ),
     "quarantine": Act(
         fleet.quarantine,

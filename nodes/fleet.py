@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from nodes import doubt
-from nodes.models import Incident, Installation, Lease, Node
+from nodes.models import Gpu, Incident, Installation, Lease, Node
 from nodes.states import HOLDING, NodeState
 from portal.base.clock import db_now
 from portal.base.crypto import hash_token, new_token
@@ -97,11 +97,15 @@ def settle_drain(*, node: Node, at: datetime) -> None:
 
 
 def resume(*, node: Node, actor: str, reason: str = "") -> None:
-    """Take new leases again; an operator also ends a quarantine with this."""
+    """Take new leases again; an operator also ends a quarantine, its GPUs' too, with this.
+
+    What such a GPU is held by is free with the node's next poll that does not list it.
+    """
     with transaction.atomic():
         if node.state == NodeState.PENDING:
             raise Conflict("Its agent has not enrolled yet; only that brings it online.")
         move(node, NodeState.ONLINE, "resume", at=db_now(), actor=actor, **_because(reason))
+        Gpu.objects.filter(node=node, quarantined=True).update(quarantined=False, reason="")
 
 
 def quarantine(*, node: Node, actor: str, reason: str = "", at: datetime | None = None) -> None:

@@ -397,6 +397,11 @@ def test_a_busy_gpu_is_quarantined_alone(job, agent):
     gpu = Gpu.objects.get(uuid=lease.gpus[0])
     assert gpu.quarantined
     assert LeaseGpu.objects.filter(until=None).get().gpu == gpu
+    fleet.drain(node=Node.objects.get(), actor="op")
+    fleet.resume(node=Node.objects.get(), actor="op", reason="its process is gone")
+    agent.poll()
+    assert not Gpu.objects.filter(quarantined=True).exists()
+    assert not LeaseGpu.objects.filter(until=None).exists()
 
 
 def test_a_node_in_contact_that_proves_nothing_is_quarantined(job, agent):
