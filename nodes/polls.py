@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from jobs.models import Job
 from jobs.signals import shard_queued
@@ -286,10 +287,15 @@ def _settle(verb: Callable[..., None], lease: Lease) -> None:
 def _free_what_is_gone(node: Node, reported: set[str], at: datetime) -> None:
     """An ended lease that the node no longer lists has no process and no folder there any more.
 
-    GPUs that were found busy stay held until an operator ends their quarantine.
+    GPUs that were found busy stay held until an operator ends their quarantine. A GPU that a
+    retired node held, and that this node has now, is free when no process is seen on it.
     """
+    moved = Q(lease__node__state=NodeState.RETIRED, gpu__node=node, gpu__usable=True)
     rows = LeaseGpu.objects.filter(
-        lease__state__in=TERMINAL, lease__node=node, until=None, gpu__quarantined=False
+        Q(lease__node=node) | moved,
+        lease__state__in=TERMINAL,
+        until=None,
+        gpu__quarantined=False,
     ).exclude(lease__code__in=reported)
     for row in rows:
         LeaseGpu.objects.filter(pk=row.pk, until=None).update(until=max(at, row.since))

@@ -388,3 +388,19 @@ def test_a_kept_attempt_may_be_lost_again(job, one):
     play(one)
     assert_one_result(lease_of(one))
     assert leases.LeaseReason.SILENT not in Lease.objects.values_list("reason", flat=True)
+
+
+def test_the_gpus_of_a_node_that_died_are_free_under_its_new_name(job, one):
+    start(one)
+    silence(one)
+    fleet.retire(node=Node.objects.get(), actor="op", reason="installed anew")
+    two = ModelAgent(make_node("n2"), 0)
+    body = two.body()
+    body["facts"]["gpus"] = one.body()["facts"]["gpus"]
+    used = {"processes": [{"pid": 1, "user": "work", "since_ms": 0}]}
+    body["facts"]["gpus"][0] |= used
+    two.poll(body)
+    assert LeaseGpu.objects.filter(until=None).count() == 1
+    del body["facts"]["gpus"][0]["processes"]
+    two.poll(body)
+    assert not LeaseGpu.objects.filter(until=None).exists()
