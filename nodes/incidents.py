@@ -13,7 +13,7 @@ from django.db.models import F
 from jobs import services as jobs
 from jobs.models import Shard
 from jobs.states import ShardState
-from nodes import doubt, keep, leases
+from nodes import doubt, fleet, keep, leases
 from nodes.models import Gpu, Incident, Installation, Lease, LeaseGpu, Node
 from nodes.report import PHASES, Report
 from nodes.scheduler import disk_of
@@ -171,6 +171,8 @@ def _may_be_adopted(
     if mine < keep.Rank.RUNNING:
         raise Conflict("It has not begun, or ended by a fault of its node. End the attempt.")
     began = tuple(int(part) for part in incident.token.split("."))
+    if began[0] > fleet.installation().epoch:
+        raise Conflict("This portal has given out no such token yet. End the attempt.")
     if not keep.further_on(mine, began, others[0] if others else None):
         raise Conflict(f"Attempt {others[0].code} of its piece is further on. End this one.")
 
@@ -227,8 +229,13 @@ def _take_gpus(incident: Incident, lease: Lease, at: datetime) -> None:
     if incident.gpus is None and lease.gpu_count:
         raise Conflict("Its agent is too old to say which GPUs it uses. Upgrade it, or end this.")
     named = incident.gpus or []
-    for gpu in Gpu.objects.filter(node=incident.node_id, uuid__in=named):
+    gpus = list(Gpu.objects.filter(node=incident.node_id, uuid__in=named))
+    if len(gpus) != len(named) or len(named) != lease.gpu_count:
+        raise Conflict(
+            f"Its piece needs {lease.gpu_count} GPUs; the node names {len(named)} for it, of which "
+            f"it has {len(gpus)}. End the attempt."
+        )
+    for gpu in gpus:
         if LeaseGpu.objects.filter(gpu=gpu, until=None).exists():
             raise Conflict(f"{gpu} is held by another attempt.")
         LeaseGpu.objects.create(lease=lease, gpu=gpu, since=lease.granted_at or at)
-    Lease.objects.filter(pk=lease.pk).update(gpu_count=len(named))

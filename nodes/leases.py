@@ -6,7 +6,7 @@ from datetime import datetime
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Max
 
 from jobs import services as jobs
 from jobs.models import Shard
@@ -45,7 +45,8 @@ def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
             shard=shard,
             node=node,
             epoch=fleet.installation().epoch,
-            number=shard.leases.count() + 1,
+            # Not their count: one that was adopted keeps the number that it had.
+            number=(shard.leases.aggregate(Max("number"))["number__max"] or 0) + 1,
             disk_bytes=disk_bytes,
             at=at,
         )

@@ -262,3 +262,39 @@ def test_the_doctor_names_open_incidents(agent):
     (finding,) = checkup.incidents()
     assert finding.level == "problem"
     assert "adopt or end it" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("named", "has"), [(["GPU-n2-0"], 0), ([], 0), (["GPU-n1-0", "GPU-n2-0"], 1)]
+)
+def test_gpus_that_are_not_its_own_are_not_adopted(agent, named, has):
+    """Of another node, none at all, or more than the piece asks for: nobody is charged for it."""
+    lease = restored(agent, "queued")
+    make_node("n2", gpus=1)
+    lease.gpus = named
+    agent.poll()
+    with pytest.raises(Conflict, match=f"names {len(named)} for it, of which it has {has}"):
+        incidents.adopt(incident=Incident.objects.get(), actor="op", reason="")
+    assert not LeaseGpu.objects.exists()
+    assert Incident.objects.get().state == "open"
+
+
+def test_a_token_of_the_future_is_not_adopted(agent):
+    lease = restored(agent, "queued")
+    lease.token = "3.1"
+    agent.poll()
+    with pytest.raises(Conflict, match="no such token yet"):
+        incidents.adopt(incident=Incident.objects.get(), actor="op", reason="")
+
+
+def test_a_piece_whose_attempt_was_adopted_can_be_tried_again(agent):
+    """The epoch was not raised, and the number is larger than the rows that there are."""
+    lease = restored(agent, "queued")
+    lease.token = "2.2"
+    agent.poll()
+    incidents.adopt(incident=Incident.objects.get(), actor="op", reason="")
+    agent.fail(lease)
+    play(agent)
+    tokens = Lease.objects.order_by("id").values_list("epoch", "number")
+    assert list(tokens) == [(2, 2), (2, 3)]
+    assert Shard.objects.get().outcome == "succeeded"
