@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 
 from jobs.models import Shard
 from nodes.states import (
+    BEFORE_GRANT,
     LEASE_MOVES,
     LIVE,
     METERED,
@@ -142,6 +143,11 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
     def unsettled(self) -> "LeaseQuerySet":
         """Leases that were allocated and have no ledger row yet: they go on, or are in doubt."""
         return self.filter(allocated_at__isnull=False, ledger=None)
+
+    def behind(self) -> "LeaseQuerySet":
+        """Leases that their node has begun without this portal's knowing: an operator decides."""
+        same = Incident.objects.open().filter(lease=OuterRef("code"), node=OuterRef("node"))
+        return self.filter(Exists(same), state__in=BEFORE_GRANT)
 
     def delivering(self) -> "LeaseQuerySet":
         """Released leases whose output is still on its way, as far as anybody knows."""

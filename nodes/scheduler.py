@@ -52,11 +52,15 @@ def run_pass() -> Plan:
 
 
 def waiting_shards() -> list[Shard]:
-    """Queued shards that may run: a finish step only after all others succeeded."""
+    """Queued shards that may run: a finish step only after all others succeeded.
+
+    One whose attempt an operator has to decide on gets no compute, and keeps none from others.
+    """
     unfinished = Shard.objects.filter(kind=ShardKind.MAIN).exclude(outcome=Outcome.SUCCEEDED)
     return list(
         Shard.objects.filter(state=ShardState.QUEUED, job__cancel_asked_at=None)
         .exclude(Q(kind=ShardKind.FINISH) & Q(job__in=unfinished.values("job")))
+        .exclude(pk__in=Lease.objects.behind().values("shard"))
         .select_related("job__code_dataset", "job__output")
         .order_by("job__queued_at", "job_id", "kind", "index")[:MOST_SHARDS]
     )

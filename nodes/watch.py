@@ -14,7 +14,7 @@ from django.db.models import F, Q, QuerySet
 from jobs import services as jobs
 from jobs.states import ShardState
 from nodes import doubt, fleet, leases
-from nodes.models import Incident, Installation, Lease, Node
+from nodes.models import Installation, Lease, Node
 from nodes.release import release
 from nodes.report import Report
 from nodes.states import BEFORE_GRANT, HOLDING, METERED, LeaseReason, LeaseState, NodeState
@@ -111,8 +111,7 @@ def _still_silent(node: Node) -> None:
 
 def _withdrawn() -> list[Lease]:
     """Leases without compute whose node takes no work now, or whose shard no longer waits."""
-    # One that its node has begun without this portal's knowing waits for an operator.
-    begun = Q(code__in=Incident.objects.open().values("lease"))
+    begun = Q(pk__in=Lease.objects.behind().values("pk"))
     gone = Q(shard__state=ShardState.ENDED) | ~Q(node__in=Node.objects.taking_work()) & ~begun
     return list(
         Lease.objects.filter(gone, state__in=BEFORE_GRANT).select_related("node", "shard__job")

@@ -298,3 +298,32 @@ def test_a_piece_whose_attempt_was_adopted_can_be_tried_again(agent):
     tokens = Lease.objects.order_by("id").values_list("epoch", "number")
     assert list(tokens) == [(2, 2), (2, 3)]
     assert Shard.objects.get().outcome == "succeeded"
+
+
+def test_a_row_that_is_behind_keeps_no_other_gpu_from_others(agent, team):
+    """Its own GPU is kept for the incident; the node's other one is not named for it as well."""
+    restored(agent, "ready")
+    agent.gpus = 2
+    agent.poll()
+    other = make_job(team)
+    for _ in range(4):
+        scheduler.run_pass()
+        agent.poll()
+        for lease in list(agent.leases.values()):
+            if lease.phase == "fetching":
+                agent.advance(lease)
+    held = LeaseGpu.objects.get()
+    assert (held.lease.shard.job, held.gpu.uuid) == (other, "GPU-n1-1")
+
+
+def test_another_nodes_incident_does_not_keep_a_lease_waiting(job, agent):
+    scheduler.run_pass()
+    agent.poll()
+    lease = next(iter(agent.leases.values()))
+    other = ModelAgent(make_node("n2", gpus=0), 0)
+    other.leases[lease.code] = ModelLease(lease.code, lease.token)
+    other.poll()
+    assert Incident.objects.open().exists()
+    Node.objects.filter(pk=agent.node.pk).update(state="draining")
+    watch.watch()
+    assert Lease.objects.get().reason == "node_left"
