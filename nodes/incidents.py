@@ -16,6 +16,7 @@ from jobs.states import ShardState
 from nodes import doubt, fleet, keep, leases
 from nodes.models import Gpu, Incident, Installation, Lease, LeaseGpu, Node
 from nodes.report import PHASES, Report
+from nodes.results import drop_output
 from nodes.scheduler import disk_of
 from nodes.states import BEFORE_GRANT, IncidentCause, IncidentState, LeaseReason, LeaseState
 from portal.base.clock import db_now
@@ -112,6 +113,7 @@ def end(*, incident: Incident, actor: str, reason: str) -> None:
         _decide(incident, IncidentState.ENDED, at, actor, reason)
         if lease is not None and lease.state in BEFORE_GRANT:
             leases.void(lease=lease, reason=LeaseReason.ENDED_BY_OPERATOR, at=at)
+            drop_output(lease)
 
 
 def adopt(*, incident: Incident, actor: str, reason: str) -> None:

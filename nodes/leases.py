@@ -234,6 +234,7 @@ def fence(*, lease: Lease, at: datetime) -> None:
     with transaction.atomic():
         if lease.state in BEFORE_GRANT or lease.state == LeaseState.GRANTED:
             void(lease=lease, reason=LeaseReason.FENCED, at=at)
+            drop_output(lease)  # its node may have begun it without this portal's knowing
             return
         move(
             lease,

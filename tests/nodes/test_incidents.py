@@ -9,14 +9,22 @@ from django.urls import reverse
 
 from jobs import services as jobs
 from jobs.models import Shard
-from nodes import fleet, incidents, scheduler, watch
+from nodes import fleet, incidents, returns, scheduler, watch
 from nodes.models import Incident, Installation, Lease, LeaseGpu, LedgerRow, Node
 from portal.base.clock import db_now
 from portal.base.errors import Conflict
 from portal.pages import checkup
 from tests.factories import make_job, make_node
 from tests.nodes.agent_model import ModelAgent, ModelLease
-from tests.nodes.test_doubt import assert_one_result, begin_again, finish, play, silence, start
+from tests.nodes.test_doubt import (
+    FILE,
+    assert_one_result,
+    begin_again,
+    finish,
+    play,
+    silence,
+    start,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
@@ -94,6 +102,15 @@ def test_an_ended_attempt_is_dropped_and_its_piece_is_tried_anew(agent, place, c
     assert Shard.objects.get().outcome == "succeeded"
     assert LedgerRow.objects.get().lease.code != lease.code
     assert agent.node.events.get(verb="incident_ended").actor == "op"
+
+
+def test_what_an_ended_attempt_has_sent_is_no_part_of_the_result(agent, job):
+    lease = restored(agent, "placed")
+    agent.poll()
+    returns.declare_output(lease=Lease.objects.get(code=lease.code), files=[FILE])
+    assert job.output.files.exists()
+    incidents.end(incident=Incident.objects.get(), actor="op", reason="too old")
+    assert not job.output.files.exists()
 
 
 def test_new_tokens_were_never_given_out_before(agent):
