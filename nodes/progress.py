@@ -12,7 +12,7 @@ from django.db.models import F
 from jobs import services as jobs
 from jobs.models import MAX_ATTEMPTS, Shard
 from jobs.states import Outcome, Reason, ShardState
-from nodes import keep
+from nodes import doubt, keep
 from nodes.leases import grant, void
 from nodes.ledger import write_ledger
 from nodes.models import Lease
@@ -26,6 +26,7 @@ from portal.base.moves import move
 log = structlog.get_logger(__name__)
 
 REFUSED = ("refused", "discarded")
+NOWHERE = ("delivered", "none")  # where the portal does not have it: it never comes
 
 
 def apply_report(*, lease: Lease, report: Report, at: datetime) -> None:
@@ -53,7 +54,7 @@ def _may_end(lease: Lease, report: Report) -> bool:
     if lease.in_doubt or report.fault:
         return True
     if lease.state in TERMINAL:
-        return report.output in REFUSED
+        return report.output in (*REFUSED, *NOWHERE)
     granting = report.phase == "ready" and lease.cleared_gpus is not None
     return granting or report.phase == "released"
 
@@ -185,7 +186,12 @@ def _late(lease: Lease, report: Report, at: datetime) -> None:
     if lease.state != LeaseState.RELEASED:
         return
     Lease.objects.filter(pk=lease.pk).update(last_report_at=at, output_state=report.output)
-    if report.output in REFUSED and Lease.objects.delivering().filter(pk=lease.pk).exists():
+    if not Lease.objects.delivering().filter(pk=lease.pk).exists():
+        return
+    if report.output in NOWHERE and report.phase == "released":
+        # A restored portal has forgotten that it came, and the node has it no more.
+        doubt.give_up_output(lease=lease, reason=LeaseReason.OUTPUT_LOST, at=at)
+    elif report.output in REFUSED:
         write_ledger(lease=lease, at=at)
         problem = problem_of(report) or {"output_problem": "output_refused"}
         end_by_work(lease=lease, problem=problem, at=at)

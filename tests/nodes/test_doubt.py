@@ -404,3 +404,17 @@ def test_the_gpus_of_a_node_that_died_are_free_under_its_new_name(job, one):
     del body["facts"]["gpus"][0]["processes"]
     two.poll(body)
     assert not LeaseGpu.objects.filter(until=None).exists()
+
+
+def test_an_output_that_the_node_no_longer_has_is_worked_for_again(job, one):
+    """The portal was restored from a dump of the time before the output came."""
+    lease = start(one)
+    finish(one, lease)
+    one.poll()
+    lease.output = "delivered"
+    one.poll()
+    assert (lease_of(one).reason, Shard.objects.get().state) == ("output_lost", "queued")
+    assert LedgerRow.objects.get().uncounted_reason == "output_lost"
+    one.poll()
+    play(one)
+    assert Shard.objects.get().outcome == "succeeded"
