@@ -18,15 +18,15 @@ OWN = Path("/proc/self/cgroup")
 class Group:
     """The group of one lease; without one (`path` is None) everything here does nothing."""
 
-    def __init__(self, path: Path | None, own: Path | None = None) -> None:
-        self.path, self.own = path, own
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
 
     @classmethod
     def make(cls, folder: Path, most_tasks: int) -> "Group":
         """A group for the lease in `folder`, with at most so many processes and threads."""
         # Two agents of one machine may know a lease by the same name, never by the same folder.
         key = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
-        for parent, own in _places():
+        for parent in _places():
             path = parent / f"e31-{folder.name}-{key}"
             try:
                 path.mkdir(exist_ok=True)
@@ -35,20 +35,18 @@ class Group:
                 with contextlib.suppress(OSError):
                     path.rmdir()
                 continue
-            return cls(path, own)
+            return cls(path)
         return cls(None)
 
-    @contextlib.contextmanager
-    def joined(self) -> Iterator[None]:
-        """This process is in the group for a moment, and what it starts stays there."""
-        if self.path is None or self.own is None:
-            yield
-            return
-        (self.path / "cgroup.procs").write_text("0", encoding="ascii")
-        try:
-            yield
-        finally:
-            (self.own / "cgroup.procs").write_text("0", encoding="ascii")
+    def join(self) -> None:
+        """This process, and what it starts, is in the group from now on.
+
+        For a child that is about to become the work. Where the kernel refuses, the work runs
+        without the group: what is measured still limits it.
+        """
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                (self.path / "cgroup.procs").write_text("0", encoding="ascii")
 
     def pids(self) -> list[int]:
         """The processes in the group, as numbers of this process's namespace."""
@@ -67,8 +65,8 @@ class Group:
         return True
 
 
-def _places() -> Iterator[tuple[Path, Path]]:
-    """(folder in which a group can be tried, the group that this process is in now)."""
+def _places() -> Iterator[Path]:
+    """The folders in which a group can be tried."""
     own = _own_paths()
     for mount, controllers in _hierarchies():
         key = "" if not controllers else "pids"
@@ -76,13 +74,13 @@ def _places() -> Iterator[tuple[Path, Path]]:
             continue
         here = mount / own[key].lstrip("/")
         if controllers:
-            yield here, here
+            yield here
             continue
         # A group that holds processes cannot divide itself, except the first one: beside it,
         # then at the top.
         for parent in dict.fromkeys((here.parent if here != mount else here, mount)):
             if "pids" in _words(parent / "cgroup.subtree_control"):
-                yield parent, here
+                yield parent
 
 
 def _hierarchies() -> Iterator[tuple[Path, list[str]]]:

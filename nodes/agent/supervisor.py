@@ -137,11 +137,10 @@ class Supervisor:
     def _popen(
         self, command: list[str], variables: dict[str, str], cwd: str, log: int, fds: list[int]
     ) -> None:
-        with self.group.joined():
-            self.child = subprocess.Popen(
-                command, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=fds, start_new_session=True,
-            )  # fmt: skip
+        self.child = subprocess.Popen(
+            command, env=variables, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            pass_fds=fds, start_new_session=True, preexec_fn=self.group.join,
+        )  # fmt: skip
         self.runtime.child = self.child.pid
 
     def _pipe(self, on_data: Callable[[bytes], None]) -> int:

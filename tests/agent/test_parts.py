@@ -297,6 +297,13 @@ def test_a_group_is_made_where_the_kernel_divides(tmp_path, monkeypatch, mounted
         assert made.name.startswith("e31-abcd-")
 
 
+def test_work_whose_group_is_gone_runs_without_it(tmp_path):
+    """The supervisor never moves itself: it could fail to come back, with the work running."""
+    group = cgroup.Group(tmp_path / "gone")
+    assert subprocess.run(["true"], preexec_fn=group.join).returncode == 0
+    assert group.remove()
+
+
 # -- what cannot start
 
 
