@@ -167,6 +167,8 @@ def _may_be_adopted(
         raise Conflict("Its piece has ended or is being cancelled. End the attempt.")
     if lease is not None and lease.state not in BEFORE_GRANT:
         raise Conflict(f"The portal knows this attempt: it is {lease.state}.")
+    if lease is not None and lease.shard_id != shard.pk:
+        raise Conflict("The portal knows this attempt as one of another piece. End it.")
     report = Report.of(incident.report)
     verified = lease is not None and lease.output_verified_at is not None
     mine = keep.rank_of_report(report, verified=verified)

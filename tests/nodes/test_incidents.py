@@ -344,3 +344,13 @@ def test_another_nodes_incident_does_not_keep_a_lease_waiting(job, agent):
     Node.objects.filter(pk=agent.node.pk).update(state="draining")
     watch.watch()
     assert Lease.objects.get().reason == "node_left"
+
+
+def test_an_attempt_is_not_adopted_into_another_piece(agent, team):
+    """The node may have fetched for one job only, and names another one's."""
+    lease = restored(agent, "placed")
+    lease.about = {"job": make_job(team).code, "kind": "main", "index": 0}
+    agent.poll()
+    with pytest.raises(Conflict, match="another piece"):
+        incidents.adopt(incident=Incident.objects.get(), actor="op", reason="")
+    assert set(Shard.objects.values_list("state", flat=True)) == {"queued"}
