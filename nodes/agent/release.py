@@ -16,8 +16,10 @@ KEPT_OUTPUT = ("pending", "delivering", "sealed")
 def processes(lease: Lease) -> str:
     """`none`, `left` or `not checked`: what is known of the lease's processes now."""
     status = lease.status()
-    if status is None or lease.record.boot != status["boot"]:
-        return "none"  # nothing was started, or the machine was started again since
+    if status is None:  # nothing was started, or its supervisor is about to say so
+        return "left" if lease.folder.exists() and lease.supervised() else "none"
+    if lease.record.boot != status["boot"]:
+        return "none"  # the machine was started again since
     if lease.supervised() or not _group(status).remove():
         return "left"
     if "init" in status:

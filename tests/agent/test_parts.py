@@ -21,6 +21,7 @@ from nodes.agent import (
     facts,
     journal,
     proctree,
+    release,
     sandbox,
     steps,
 )
@@ -302,6 +303,18 @@ def test_work_whose_group_is_gone_runs_without_it(tmp_path):
     group = cgroup.Group(tmp_path / "gone")
     assert subprocess.run(["true"], preexec_fn=group.join).returncode == 0
     assert group.remove()
+
+
+def test_a_supervisor_that_has_not_spoken_yet_is_a_process(tmp_path):
+    for name in ("journal", "leases"):
+        (tmp_path / name).mkdir()
+    lease = journal.Lease.begin(tmp_path, "abcd", "1.1")
+    assert release.processes(lease) == "none"
+    held = disk.lock(lease.folder / "supervisor.lock")
+    assert release.processes(lease) == "left"
+    os.close(held)
+    assert lease.forget()
+    assert release.processes(lease) == "none"
 
 
 # -- what cannot start
