@@ -64,6 +64,7 @@ class Lease:
         self.errand = Errand()  # fetching or delivering
         self.dropped = False  # fenced: killed and wiped, reported no more
         self.log_closed = False  # the portal takes no more of the log
+        self.log_after = 0.0  # of time.monotonic(): no more of the log is sent before
         self._lock = threading.RLock()
 
     @classmethod

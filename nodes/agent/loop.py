@@ -25,6 +25,7 @@ from nodes.agent.steps import Steps
 log = logging.getLogger("e31.agent")
 TICK_SECONDS = 1.0
 LOG_SECONDS = 0.7
+UNKNOWN_SECONDS = 10.0  # between two tries with the log of a lease that the portal does not know
 END_SECONDS = 60.0
 OK, CANNOT, REVOKED, SECOND = 0, 1, 3, 4
 FOLDERS = ("journal", "leases", "cache")
@@ -138,7 +139,7 @@ class Agent:
             log.error("Lease %s cannot go on now: %s", lease.code, error)
 
     def _sleep(self) -> None:
-        due = min(self._next_poll, self._next_logs if self._unsent() else self._next_poll)
+        due = min(self._next_poll, self._next_logs if self._sendable() else self._next_poll)
         seconds = max(0.0, min(TICK_SECONDS, due - time.monotonic()))
         if self._poll is not None:
             seconds = TICK_SECONDS
@@ -323,10 +324,14 @@ class Agent:
     def _unsent(self) -> list[Lease]:
         return [one for one in self.leases.values() if not one.dropped and _has_log(one)]
 
+    def _sendable(self) -> list[Lease]:
+        now = time.monotonic()
+        return [one for one in self._unsent() if one.log_after <= now]
+
     def _ship_logs(self) -> None:
         if self._logs is not None and self._logs.done():
             self._finish_logs()
-        unsent = self._unsent()
+        unsent = self._sendable()
         due = time.monotonic() >= self._next_logs
         # What holds compute does not wait for the next turn of the logs.
         held = self._log_backoff.tries == 0 and any(
@@ -352,7 +357,9 @@ class Agent:
             except Refused as error:
                 if error.code == "stale_lease":
                     self.steps.drop(lease)
-                elif error.code not in ("unknown_lease", "unknown_credential", "revoked"):
+                elif error.code == "unknown_lease":  # an operator may give it back
+                    lease.log_after = time.monotonic() + UNKNOWN_SECONDS
+                elif error.code not in ("unknown_credential", "revoked"):
                     lease.log_closed = True
                     log.warning("The log of %s was refused: %s", lease.code, error)
 

@@ -20,6 +20,7 @@ from nodes.agent import (
     disk,
     facts,
     journal,
+    loop,
     proctree,
     release,
     sandbox,
@@ -315,6 +316,22 @@ def test_a_supervisor_that_has_not_spoken_yet_is_a_process(tmp_path):
     os.close(held)
     assert lease.forget()
     assert release.processes(lease) == "none"
+
+
+def test_the_log_of_an_unknown_lease_is_not_sent_again_at_once(monkeypatch):
+    """A restored portal has enough to do without a block of each log in every turn."""
+
+    def unknown(portal, lease):
+        raise Refused(404, "unknown_lease", "This node has no such lease.", {})
+
+    monkeypatch.setattr(loop.deliver, "send_log", unknown)
+    lease, agent = SimpleNamespace(log_after=0.0), SimpleNamespace(portal=None)
+    agent._unsent = lambda: [lease]
+    assert loop.Agent._sendable(agent) == [lease]
+    loop.Agent._send_logs(agent, [lease])
+    assert loop.Agent._sendable(agent) == []
+    lease.log_after -= loop.UNKNOWN_SECONDS
+    assert loop.Agent._sendable(agent) == [lease]
 
 
 # -- what cannot start
