@@ -1,7 +1,8 @@
 """The fixed cast of every test: two teams, their people, an operator."""
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 from django.test import Client
@@ -9,6 +10,25 @@ from django.test import Client
 from portal.teams.models import Membership, Team, User
 
 PASSWORD = "correct horse battery"
+HANG_SECONDS = 300
+
+
+def _hangs(*args: object) -> None:
+    pytest.fail(f"This test hung for {HANG_SECONDS} s.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A browser that never answers ends its test, and not the whole run."""
+    if not item.get_closest_marker("browser"):
+        return (yield)
+    before = signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(HANG_SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")
