@@ -125,9 +125,7 @@ def adopt(*, incident: Incident, actor: str, reason: str) -> None:
         at = db_now()
         shard = _shard_of(incident)
         jobs.claim(job=shard.job)
-        Shard.objects.filter(pk=shard.pk).update(faults=F("faults"))
-        others = [row for row in keep.going_on(shard) if row.code != incident.lease]
-        shard.refresh_from_db()
+        others = keep.claim_shard(shard, besides=incident.lease)
         incident.refresh_from_db()
         _decide(incident, IncidentState.ADOPTED, at, actor, reason)
         lease = Lease.objects.filter(code=incident.lease, node=incident.node_id).first()

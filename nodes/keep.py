@@ -37,10 +37,7 @@ def decide(*, lease: Lease, report: Report, at: datetime) -> None:
     and what is reported is then applied as ever.
     """
     shard = lease.shard
-    # A placement that comes now waits, and then finds the shard active.
-    Shard.objects.filter(pk=shard.pk).update(faults=F("faults"))
-    others = [row for row in going_on(shard) if row.pk != lease.pk]
-    shard.refresh_from_db()
+    others = claim_shard(shard, besides=lease.code)
     other = others[0] if others else None
     wanted = shard.state != ShardState.ENDED and shard.job.cancel_asked_at is None
     mine = rank_of_report(report, verified=lease.output_verified_at is not None)
@@ -54,11 +51,18 @@ def decide(*, lease: Lease, report: Report, at: datetime) -> None:
     _restore(lease, shard, at)
 
 
-def going_on(shard: Shard) -> list[Lease]:
-    """The attempt of the shard that goes on, if there is one; all its rows are locked first."""
+def claim_shard(shard: Shard, *, besides: str) -> list[Lease]:
+    """Write the shard, lock its attempts, read it again: the attempt that goes on, if there is
+    one besides the lease of this code.
+
+    A placement that comes now waits, and then finds what became of the shard.
+    """
+    Shard.objects.filter(pk=shard.pk).update(faults=F("faults"))
     list(Lease.objects.select_for_update().filter(shard=shard).order_by("pk"))
     alive = Q(state__in=LIVE) | Q(pk__in=Lease.objects.delivering())
-    return list(Lease.objects.filter(alive, shard=shard))
+    others = list(Lease.objects.filter(alive, shard=shard).exclude(code=besides))
+    shard.refresh_from_db()
+    return others
 
 
 def lock_nodes(nodes: list[int]) -> None:
