@@ -318,7 +318,7 @@ class S3Reader:
     def fetch(self, pinned: Pinned, start: int, stop: int, until: float) -> HttpBody:
         whole = (start, stop) == (0, pinned.size)
         if not whole:
-            # A store without ranges answers with all of it, of which the part is taken.
+            # Where nothing says which part came, the whole is asked for and the part taken of it.
             with contextlib.suppress(NoRanges):
                 return self._get(pinned, start, stop, until, {"Range": f"bytes={start}-{stop - 1}"})
         return self._get(pinned, start, stop, until, {})
