@@ -5,6 +5,7 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
+from django.db import connection
 from django.test import Client
 
 from portal.teams.models import Membership, Team, User
@@ -44,6 +45,13 @@ def orm_beside_playwright() -> Iterator[None]:
         del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
     else:
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
+
+
+@pytest.fixture
+def two_writers() -> None:
+    """For tests in which two transactions write at once; see tests/races.py."""
+    if connection.vendor == "sqlite":
+        pytest.skip("needs a database that several threads can write to")
 
 
 @pytest.fixture

@@ -60,9 +60,7 @@ def test_a_key_is_worth_nothing_in_another_team(owner_client, stranger_client):
 
 @pytest.mark.db
 @pytest.mark.django_db(transaction=True)
-def test_four_sendings_at_once_make_one_job(owner):
-    if connections["default"].vendor == "sqlite":
-        pytest.skip("needs a database that several threads can write to")
+def test_four_sendings_at_once_make_one_job(owner, two_writers):
     make_node(gpus=8)
     data = form_data(form_key=new_code(20), action="submit")
 

@@ -4,12 +4,11 @@ On PostgreSQL a read shows the rows as they were before; each test holds one tra
 starts the other act, and commits. SQLite lets only one writer in, so there is nothing to see.
 """
 
-import threading
-import time
+import contextlib
 from collections.abc import Callable
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 
 from jobs import services as jobs
 from jobs.models import Job, Shard
@@ -25,61 +24,16 @@ from staging import services as staging
 from staging.models import Dataset
 from tests.factories import make_dataset, make_job, make_node
 from tests.nodes.agent_model import ModelAgent, ModelLease
+from tests.races import begin, join, together, wait_blocked
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
-BLOCKED_S = 0.5  # time for the second act to come to the row that the first one holds
 
 
-@pytest.fixture
-def two_writers():
-    if connection.vendor == "sqlite":
-        pytest.skip("needs a database that several threads can write to")
-
-
-def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> DomainError | None:
+def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> Exception | None:
     """`second` begins while `first` has not committed; the error that it ended with."""
-    caught: list[DomainError] = []
-
-    def run() -> None:
-        try:
-            second()
-        except DomainError as error:
-            caught.append(error)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    with transaction.atomic():
-        first()
-        thread.start()
-        time.sleep(BLOCKED_S)
-    thread.join(60)
-    assert not thread.is_alive()
-    return caught[0] if caught else None
-
-
-def together(first: Callable[[], object], *others: Callable[[], object]) -> list[Exception]:
-    """All of `others` come to the rows that `first` has written, in order, before it commits."""
-    caught: list[Exception] = []
-
-    def run(act: Callable[[], object]) -> None:
-        try:
-            act()
-        except Exception as error:
-            caught.append(error)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=[act]) for act in others]
-    with transaction.atomic():
-        first()
-        for thread in threads:
-            thread.start()
-            time.sleep(BLOCKED_S)
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    return caught
+    error = next(iter(together(first, second)), None)
+    assert error is None or isinstance(error, DomainError), error
+    return error
 
 
 def running(job: Job, node: Node) -> Lease:
@@ -216,20 +170,15 @@ def test_a_cancel_that_meets_a_release_head_on_is_tried_again(team, two_writers)
     node.refresh_from_db()
     leases.place(shard=shard, node=node, disk_bytes=1, at=db_now())
 
-    def release_begins() -> None:
+    caught: list[Exception] = []
+    # PostgreSQL may choose either; an agent asks again.
+    with contextlib.suppress(OperationalError), transaction.atomic():
         Node.objects.filter(pk=node.pk).update(reason="")
-        thread.start()
-        time.sleep(BLOCKED_S)
+        cancelling = begin(lambda: jobs.cancel(job=job, actor="o"), caught)
+        wait_blocked([cancelling])
         jobs.claim(job=Job.objects.get(pk=job.pk))
-
-    thread = threading.Thread(target=lambda: (jobs.cancel(job=job, actor="o"), connection.close()))
-    try:
-        with transaction.atomic():
-            release_begins()
-    except OperationalError:
-        pass  # PostgreSQL may choose either; an agent asks again
-    thread.join(60)
-    assert not thread.is_alive()
+    join(cancelling)
+    assert caught == []
     job.refresh_from_db()
     assert job.cancel_asked_by == "o"
     assert Lease.objects.filter(state="void").count() == 1

@@ -1,44 +1,23 @@
 """Deletion, checks and declarations at once: no byte that somebody needs goes, none stays."""
 
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from portal.base.clock import db_now
 from staging import blobs, retention, services
 from staging.datasets import begin_verifying
 from staging.models import Blob, Dataset, File, TeamUsage, Upload
 from staging.receive import receive
+from tests.races import together
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
-BLOCKED_S = 0.5  # time for the second act to come to the row that the first one holds
-
-
-@pytest.fixture
-def two_writers():
-    if connection.vendor == "sqlite":
-        pytest.skip("needs a database that several threads can write to")
 
 
 def meanwhile(first: Callable[[], object], second: Callable[[], object]) -> None:
     """`second` begins while `first` has not committed."""
-
-    def run() -> None:
-        try:
-            second()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    with transaction.atomic():
-        first()
-        thread.start()
-        time.sleep(BLOCKED_S)
-    thread.join(60)
-    assert not thread.is_alive()
+    assert together(first, second) == []
 
 
 def doomed(dataset: Dataset) -> Dataset:
