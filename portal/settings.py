@@ -116,7 +116,12 @@ BROKER_SOCKET = DATA_DIR / "broker" / "broker.sock"
 REDIS_URL = env.url("REDIS_URL", f"unix://{BROKER_SOCKET}", {"redis", "rediss", "unix"})
 EMBEDDED_BROKER = REDIS_URL.startswith("unix://")
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 12 * 3600}
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 12 * 3600,
+    # Without these a request that wakes a pump waits 12 s for a broker that is away.
+    "max_retries": 0,
+    "socket_connect_timeout": 2,
+}
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
