@@ -70,8 +70,7 @@ def node_left(*, node: Node) -> None:
     """Its agent has lost the right to speak: nothing that is still there will come back."""
     for lease in Lease.objects.filter(node=node, in_doubt=True).select_related("shard__job"):
         _try(lambda lease=lease: gone(lease=lease, at=db_now()))
-    waiting = Lease.objects.delivering().filter(node=node, shard__state=ShardState.DELIVERING)
-    for lease in waiting.select_related("shard__job"):
+    for lease in Lease.objects.awaited().filter(node=node).select_related("shard__job"):
         _try(
             lambda lease=lease: give_up_output(
                 lease=lease, reason=LeaseReason.OUTPUT_LOST, at=db_now()

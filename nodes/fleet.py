@@ -89,8 +89,9 @@ def drain(*, node: Node, actor: str, reason: str = "") -> None:
 
 
 def settle_drain(*, node: Node, at: datetime) -> None:
-    """draining -> drained once no lease holds compute there."""
+    """draining -> drained once no lease holds compute there, and no output waits there."""
     busy = Lease.objects.filter(node=node, state__in=HOLDING).exists()
+    busy |= Lease.objects.awaited().filter(node=node).exists()
     busy |= Incident.objects.blocking().filter(node=node).exists()
     if node.state == NodeState.DRAINING and not busy:
         move(node, NodeState.DRAINED, "drained", at=at, actor="system")
@@ -128,12 +129,18 @@ def revoke(*, node: Node, actor: str, reason: str = "") -> None:
 
 
 def retire(*, node: Node, actor: str, reason: str = "") -> None:
-    """Keep it as history only; refused while a lease holds compute there."""
+    """Keep it as history only; refused while a lease holds compute, or an output waits, there.
+
+    The output on a node that is offline is given up by this: its piece is tried elsewhere.
+    """
     with transaction.atomic():
         # Written before it is judged: a grant that comes now waits, and then finds it retired.
         Node.objects.filter(pk=node.pk).update(version=F("version") + 1)
         if Lease.objects.filter(node=node, state__in=HOLDING).exists():
             raise Conflict("This node still holds compute for a job. Drain it first.")
+        waits = Lease.objects.awaited().filter(node=node).exists()
+        if waits and node.state != NodeState.OFFLINE:
+            raise Conflict("An output is still on its way from this node. Wait until it is here.")
         if Incident.objects.open().filter(node=node).exists():
             raise Conflict("This node has open incidents. Adopt or end them first.")
         move(node, NodeState.RETIRED, "retire", at=db_now(), actor=actor, **_because(reason))

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 
 from jobs.models import Shard
+from jobs.states import ShardState
 from nodes.states import (
     BEFORE_GRANT,
     LEASE_MOVES,
@@ -71,6 +72,7 @@ class Node(Stateful):
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     instance = models.CharField(max_length=64, blank=True, help_text="The agent process in charge.")
+    sequence = models.BigIntegerField(default=0, help_text="The latest poll of that process.")
     boot = models.CharField(max_length=64, blank=True)
     agent_version = models.CharField(max_length=32, blank=True)
     last_seen_at = models.DateTimeField(null=True)
@@ -152,6 +154,10 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
     def delivering(self) -> "LeaseQuerySet":
         """Released leases whose output is still on its way, as far as anybody knows."""
         return self.unsettled().filter(state=LeaseState.RELEASED, in_doubt=False)
+
+    def awaited(self) -> "LeaseQuerySet":
+        """Those of them whose piece waits for nothing but that output."""
+        return self.delivering().filter(shard__state=ShardState.DELIVERING)
 
 
 class Lease(Stateful):

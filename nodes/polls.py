@@ -13,7 +13,6 @@ from django.db.models import Q
 
 from jobs.models import Job
 from jobs.signals import shard_queued
-from jobs.states import ShardState
 from nodes import doubt, fleet, incidents
 from nodes.leases import declare_forgotten
 from nodes.models import Gpu, Lease, LeaseGpu, Node
@@ -46,11 +45,17 @@ class SecondAgent(Conflict):
     code = "second_agent"
 
 
+class StalePoll(Conflict):
+    """A later poll of this agent process was here already: what this one lacks proves nothing."""
+
+    code = "stale_poll"
+
+
 def take_poll(*, node: Node, body: dict) -> dict:
     """Apply a poll that its schema has accepted; returns the answer's JSON.
 
     Raises SecondAgent when a newer agent process has taken over, or another machine uses the same
-    credential while the first one is alive.
+    credential while the first one is alive; StalePoll for one that a later poll has overtaken.
     """
     with transaction.atomic():
         # Two agents that claim one node do so one after the other: PostgreSQL locks the row, on
@@ -69,6 +74,7 @@ def take_poll(*, node: Node, body: dict) -> dict:
     answers += _unreported(node, set(reported))
     with transaction.atomic():
         at = db_now()
+        _check_latest(node)
         node.refresh_from_db()  # a release may have put it into quarantine
         _free_what_is_gone(node, set(reported), at)
         incidents.unlisted(node=node, reported=set(reported), at=at)
@@ -88,6 +94,8 @@ def _claim(node: Node, body: dict, at: datetime) -> None:
     """One live agent per node: a restarted one takes over at once, a copied one is refused."""
     instance, boot = body["instance"], body["boot"]
     if node.instance == instance:
+        if body["sequence"] <= node.sequence:
+            raise StalePoll("A later poll of this agent was here already.")
         return
     superseded = node.facts.get("superseded", [])
     seen = node.last_seen_at
@@ -100,11 +108,24 @@ def _claim(node: Node, body: dict, at: datetime) -> None:
     node.note("agent_started", at=at, actor=f"node {node.name}", detail={"boot": boot})
 
 
+def _check_latest(node: Node) -> None:
+    """What is not listed is gone only by the latest word of the node: a poll may be held up on its
+    way, or in here, while later ones bring leases along. Raises StalePoll.
+
+    Call it last in the transaction that concludes so: the row is locked until that commits.
+    """
+    mine = Node.objects.select_for_update().filter(
+        pk=node.pk, instance=node.instance, sequence=node.sequence
+    )
+    if not mine.exists():
+        raise StalePoll("A later poll of this agent overtook this one.")
+
+
 def _take_facts(node: Node, body: dict, at: datetime) -> None:
     facts = dict(body["facts"])
     gpus = facts.pop("gpus")
     facts["superseded"] = node.facts.get("superseded", [])
-    node.instance, node.boot = body["instance"], body["boot"]
+    node.instance, node.sequence, node.boot = body["instance"], body["sequence"], body["boot"]
     node.agent_version = body.get("agent_version", "")
     node.last_seen_at, node.facts = at, facts
     node.isolation = facts["isolation"]
@@ -114,6 +135,7 @@ def _take_facts(node: Node, body: dict, at: datetime) -> None:
     node.save(
         update_fields=[
             "instance",
+            "sequence",
             "boot",
             "agent_version",
             "last_seen_at",
@@ -251,13 +273,13 @@ def _unreported(node: Node, reported: set[str]) -> list[dict]:
     answers = []
     for lease in missing:
         if lease.state in METERED:
-            _settle(declare_forgotten, lease)
+            _settle(node, declare_forgotten, lease)
         elif lease.shard.job.cancel_asked_at is None:
             answers.append(
                 {"lease": lease.code, "token": lease.token, "wanted": "fetch", "gpus": []}
             )
         elif lease.state in HOLDING:
-            _settle(declare_forgotten, lease)
+            _settle(node, declare_forgotten, lease)
     _gone(node, reported)
     return answers
 
@@ -266,20 +288,26 @@ def _gone(node: Node, reported: set[str]) -> None:
     """What the node kept for leases that hold no compute here, and does not have any more."""
     rows = Lease.objects.filter(node=node).exclude(code__in=reported).select_related("shard__job")
     for lease in rows.filter(in_doubt=True):
-        _settle(doubt.gone, lease)
-    delivering = Lease.objects.delivering().filter(shard__state=ShardState.DELIVERING)
-    for lease in rows.filter(pk__in=delivering):
-        _settle(_output_is_lost, lease)
+        _settle(node, doubt.gone, lease)
+    for lease in rows.filter(pk__in=Lease.objects.awaited()):
+        _settle(node, _output_is_lost, lease)
 
 
 def _output_is_lost(*, lease: Lease, at: datetime) -> None:
     doubt.give_up_output(lease=lease, reason=LeaseReason.OUTPUT_LOST, at=at)
 
 
-def _settle(verb: Callable[..., None], lease: Lease) -> None:
-    """One lease that the node does not have; where another was first, the next poll sees it."""
+def _settle(node: Node, verb: Callable[..., None], lease: Lease) -> None:
+    """One lease that the node does not have; where another was first, the next poll sees it.
+
+    Raises StalePoll.
+    """
     try:
-        verb(lease=lease, at=db_now())
+        with transaction.atomic():
+            verb(lease=lease, at=db_now())
+            _check_latest(node)
+    except StalePoll:
+        raise
     except DomainError as error:
         log.info("settled_elsewhere", lease=lease.code, why=str(error))
 

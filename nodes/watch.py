@@ -9,7 +9,7 @@ from urllib.request import ProxyHandler, build_opener
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 
 from jobs import services as jobs
 from jobs.states import ShardState
@@ -42,7 +42,7 @@ def watch() -> None:
         last = max(lease.node.last_seen_at or since, since)
         if now - last > settings.SILENCE_LIMIT:
             _try(_lose, lease)
-    for lease in _delivering():
+    for lease in Lease.objects.awaited().select_related("node", "shard__job"):
         last = max(lease.node.last_seen_at or since, since)
         if now - last > settings.SILENCE_LIMIT:
             _try(_give_up_output, lease)
@@ -68,7 +68,7 @@ def _silence_counts_from(now: datetime) -> datetime:
 
 def _somebody_is_quiet(now: datetime) -> bool:
     matters = Q(state=NodeState.ONLINE) | Q(leases__state__in=HOLDING)
-    matters |= Q(leases__in=_delivering())
+    matters |= Q(leases__in=Lease.objects.awaited())
     return Node.objects.filter(matters, last_seen_at__lt=now - QUIET_AFTER).exists()
 
 
@@ -122,11 +122,6 @@ def _void(lease: Lease) -> None:
     ended = lease.shard.state == ShardState.ENDED
     reason = LeaseReason.CANCELLED if ended else LeaseReason.NODE_LEFT
     leases.void(lease=lease, reason=reason, at=db_now())
-
-
-def _delivering() -> QuerySet[Lease]:
-    waiting = Lease.objects.delivering().filter(shard__state=ShardState.DELIVERING)
-    return waiting.select_related("node", "shard__job")
 
 
 def _give_up_output(lease: Lease) -> None:

@@ -60,6 +60,7 @@ class Agent:
         self.portal = Portal(options.portal)
         self.leases: dict[str, Lease] = {}
         self.instance = secrets.token_hex(16)
+        self._sequence = 0
         self.exit_code: int | None = None
         self._reported: Any = None
         self._poll: Future[Any] | None = None
@@ -227,8 +228,10 @@ class Agent:
         now = boottime_ms()
         # A dropped lease is listed until it is gone: what is not listed has no process here.
         reports = [one.report(now) for one in self.leases.values()]
-        about = {"protocol": PROTOCOL, "agent_version": VERSION, "instance": self.instance}
-        return {**about, "boot": boot_id(), "facts": self._facts(), "leases": reports}
+        self._sequence += 1
+        process = {"instance": self.instance, "sequence": self._sequence, "boot": boot_id()}
+        about = {"protocol": PROTOCOL, "agent_version": VERSION, **process}
+        return {**about, "facts": self._facts(), "leases": reports}
 
     def _facts(self) -> dict[str, Any]:
         supervisors = {(one.status() or {}).get("pid", 0) for one in self._at_work()} - {0}
@@ -276,6 +279,8 @@ class Agent:
             self.exit_code = REVOKED
         elif error.code == "second_agent":
             self.exit_code = SECOND
+        elif error.code == "stale_poll":
+            return 0.0  # the one before was applied, its answer got lost: the next tells all again
         log.error("The portal refused the poll: %s", error)
         return self._backoff.next()
 

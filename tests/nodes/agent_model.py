@@ -67,15 +67,18 @@ class ModelAgent:
         self.node = node
         self.gpus = gpus
         self.instance = instance
+        self.sequence = 0
         self.boot = f"boot-{node.name}"
         self.isolation = "bwrap"
         self.leases: dict[str, ModelLease] = {}
 
     def body(self, age: int = 0) -> dict:
+        self.sequence += 1
         return {
             "protocol": 1,
             "agent_version": "test",
             "instance": self.instance,
+            "sequence": self.sequence,
             "boot": self.boot,
             "facts": {
                 "cpus": 8,

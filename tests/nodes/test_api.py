@@ -5,11 +5,12 @@ import io
 import json
 
 import pytest
+from django.db.models import F
 from django.test import Client
 
 from jobs import services as jobs
 from jobs.models import Job, JobInput
-from nodes import fleet, scheduler
+from nodes import fleet, polls, scheduler
 from nodes.models import Lease, LeaseGpu, Node
 from portal.base.clock import db_now
 from staging import services as staging
@@ -26,6 +27,7 @@ class Agent:
     def __init__(self, name: str = "n1", gpus: int = 1) -> None:
         self.node, token = fleet.create_node(name=name, actor="operator")
         self.gpus = gpus
+        self.sequence = 0
         self.client = Client()
         answer = self.post("enrol", {"token": token, "protocol": 1}, auth="")
         assert answer.status_code == 201
@@ -48,6 +50,7 @@ class Agent:
         return self.client.get(f"/agent/v1/{path}", headers=self.headers(auth, token) | headers)
 
     def poll_body(self, leases: list | None = None, **fields) -> dict:
+        self.sequence += 1
         gpus = [
             {
                 "uuid": f"GPU-{self.node.name}-{i}",
@@ -69,6 +72,7 @@ class Agent:
         return {
             "protocol": 1,
             "instance": INSTANCE,
+            "sequence": self.sequence,
             "boot": "boot",
             "facts": facts,
             "leases": leases or [],
@@ -507,6 +511,34 @@ def test_a_restarted_agent_takes_over_and_the_old_one_is_refused(agent):
     agent.poll(instance="e" * 16)
     answer = agent.post("poll", agent.poll_body())
     assert (answer.status_code, answer.json()["error"]) == (409, "second_agent")
+
+
+def test_a_poll_that_a_later_one_overtook_proves_nothing(agent, lease):
+    """One that was held up on its way lists no lease that was given out since."""
+    held_up = agent.poll_body()
+    agent.poll([item(lease, "fetching")])
+    before = Lease.objects.values().get(pk=lease.pk)
+    answer = agent.post("poll", held_up)
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale_poll")
+    assert Lease.objects.values().get(pk=lease.pk) == before
+
+
+def test_a_poll_that_is_overtaken_while_it_is_taken_proves_nothing(agent, lease, monkeypatch):
+    """Its leases were taken; what it lacks is not concluded from it any more."""
+    begin = polls._unreported
+
+    def overtaken(node, reported):
+        Node.objects.filter(pk=node.pk).update(sequence=F("sequence") + 1)
+        return begin(node, reported)
+
+    for phase in ("fetching", "ready", "running"):
+        agent.poll([item(lease, phase)])
+    monkeypatch.setattr(polls, "_unreported", overtaken)
+    answer = agent.post("poll", agent.poll_body())
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale_poll")
+    lease.refresh_from_db()
+    assert lease.state == "running"
+    assert LeaseGpu.objects.get(lease=lease).until is None
 
 
 def test_a_gpu_in_use_by_others_gets_no_lease_and_no_quarantine(agent):

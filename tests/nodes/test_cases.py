@@ -9,11 +9,11 @@ import pytest
 from jobs import services as jobs
 from jobs.held import held_ms
 from jobs.models import JobRecord, Shard
-from nodes import fleet, scheduler, watch
+from nodes import fleet, polls, scheduler, watch
 from nodes.meter import slices
 from nodes.models import Gpu, Installation, Lease, LeaseGpu, LedgerRow, Node
 from portal.base.clock import db_now
-from portal.base.errors import Stale
+from portal.base.errors import Conflict, Stale
 from portal.pages.attempts import left_of
 from tests.factories import make_job, make_node
 from tests.nodes.agent_model import ModelAgent
@@ -256,8 +256,11 @@ def test_messages_that_arrive_twice_change_nothing_more(job, agent):
     lease.go("released")
     lease.evidence = agent.evidence(lease)
     body = agent.body()
-    for _ in range(3):
-        agent.poll(body, heed=False)
+    agent.poll(body, heed=False)
+    with pytest.raises(polls.StalePoll):
+        agent.poll(body)
+    for _ in range(2):
+        agent.poll(heed=False)  # its answer got lost: it says the same again
     assert LedgerRow.objects.count() == JobRecord.objects.count() == 1
     assert Shard.objects.get().outcome == "succeeded"
 
@@ -279,7 +282,14 @@ def test_the_store_away_at_the_end_of_the_run(job, agent):
     assert not LedgerRow.objects.exists()  # whether it counts is not known yet
     assert not LeaseGpu.objects.filter(until=None).exists()
     assert agent.leases[lease.code].wanted == "release"
+    fleet.drain(node=agent.node, actor="operator")
+    assert Node.objects.get().state == "draining"  # the output is not here yet
+    with pytest.raises(Conflict, match="An output is still on its way"):
+        fleet.retire(node=Node.objects.get(), actor="operator")
     agent.deliver(lease)
+    assert Node.objects.get().state == "draining"
+    agent.poll()
+    assert Node.objects.get().state == "drained"
     shard.refresh_from_db()
     assert (shard.state, shard.outcome) == ("ended", "succeeded")
     assert LedgerRow.objects.get().held_ms == held

@@ -98,8 +98,17 @@ class Portal(RuleBasedStateMachine):
     def late_duplicate(self, number: int) -> None:
         if self.old:
             name, body = self.old[number % len(self.old)]
-            agent = self.agents[name]
-            self._poll(name, body | {"instance": agent.instance}, heed=False)
+            before = list(Lease.objects.order_by("pk").values())
+            with pytest.raises(DomainError):
+                self.agents[name].poll(body)
+            assert list(Lease.objects.order_by("pk").values()) == before
+
+    @rule(number=st.integers(0, 99))
+    def machine_speaks_from_an_old_copy_of_its_disk(self, number: int) -> None:
+        if self.old:
+            name, body = self.old[number % len(self.old)]
+            fresh = self.agents[name].body()
+            self._poll(name, fresh | {"leases": body["leases"]}, heed=False)
 
     @rule(name=st.sampled_from(sorted(GPUS)), exit_code=st.sampled_from([0, 0, 3]))
     def work_goes_on(self, name: str, exit_code: int) -> None:
