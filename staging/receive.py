@@ -5,7 +5,7 @@ the row counts them (staging.writer); the last one makes the file complete (stag
 """
 
 from collections.abc import Generator, Iterable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from staging.checksums import Checksum
 from staging.errors import TooMany, WrongOffset
@@ -32,12 +32,12 @@ def receive(
     """
     if upload.state == UploadState.COMPLETE:
         return _nothing_to_add(upload, offset, announced)
-    with writing(upload) as fd, _closing(pieces):
+    with writing(upload) as fd, _closing(pieces), ExitStack() as stack:
         if upload.state == UploadState.COMPLETE:
             return _nothing_to_add(upload, offset, announced)
         if offset != upload.offset:
             raise WrongOffset(upload.offset)
-        writer = Writer(upload, fd, checksum)
+        writer = stack.enter_context(closing(Writer(upload, fd, checksum)))
         if writer.position != offset:
             raise WrongOffset(writer.position)
         if length is not None:

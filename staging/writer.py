@@ -18,6 +18,7 @@ from portal.base.errors import DomainError, NoRoom, TooLarge
 from portal.base.rows import change
 from portal.base.words import in_bytes
 from staging import names, openchunks, store, usage
+from staging.beside import LARGE, Beside
 from staging.checksums import Checksum
 from staging.completion import complete
 from staging.digests import RAW, Hasher, chunk_count, chunk_size_of
@@ -47,6 +48,8 @@ class Writer:
         self.looked = self.committed = time.monotonic()
         self._repair()
         self.hasher: Hasher | None = None
+        self._compared = 0  # chunks that are known to be what the client declared
+        self._beside = Beside()
 
     def _repair(self) -> None:
         """After a power cut the file may be shorter than the row says: go back to a chunk's end."""
@@ -109,6 +112,11 @@ class Writer:
             Upload.objects.filter(pk=upload.pk).update(length=F("length") + size)
         upload.length += size
 
+    def _begin_hashing(self) -> Hasher:
+        self.hasher = self._hasher()
+        self._compared = len(self.hasher.chunks) // RAW
+        return self.hasher
+
     def _hasher(self) -> Hasher:
         """A hasher that knows all bytes before `position`; the open chunk is read again, where
         this process did not hash it in the request before."""
@@ -152,26 +160,41 @@ class Writer:
         if self.upload.deferred and len(piece) > self.left:
             self._make_room(len(piece) - self.left)
         if self.hasher is None:
-            self.hasher = self._hasher()
+            self._begin_hashing()
         part = memoryview(piece)[: self.left]
         try:
             store.write_all(self.fd, part, self.position)
         except OSError as error:
             self.commit()
             raise self._no_room() from error
-        chunks = len(self.hasher.chunks)
-        self.hasher.update(part)
-        if self.checksum is not None:
-            self.checksum.update(part)
+        self.settle()
         self.position += len(part)
-        if len(self.hasher.chunks) != chunks:
-            self._compare_chunks(chunks // RAW)
+        if len(part) > LARGE:
+            self._beside.run(self._hash, part)
+        else:
+            self._hash(part)
         if len(part) < len(piece):
             self.end()
             raise TooMany(
                 f"More came than the {self.upload.length} bytes that were declared.",
                 offset=self.upload.offset,
             )
+
+    def _hash(self, part: memoryview) -> None:
+        assert self.hasher is not None  # noqa: S101  a byte was written
+        self.hasher.update(part)
+        if self.checksum is not None:
+            self.checksum.update(part)
+
+    def settle(self) -> None:
+        """All bytes before `position` are hashed when this returns. Raises DigestMismatch."""
+        self._beside.settle()
+        if self.hasher is not None and len(self.hasher.chunks) > self._compared * RAW:
+            self._compare_chunks()
+
+    def close(self) -> None:
+        """Nobody uses the last piece any more when this returns. To be called in any case."""
+        self._beside.settle()
 
     def _make_room(self, size: int) -> None:
         try:
@@ -183,13 +206,12 @@ class Writer:
                 self.commit()
                 raise
 
-    def _compare_chunks(self, first: int) -> None:
+    def _compare_chunks(self) -> None:
         """Chunks that were just completed, against what the client declared for them."""
-        expected = bytes(self.upload.expected_chunks)
-        if not expected or self.hasher is None:
-            return
-        found = self.hasher.chunks
-        for index in range(first, len(found) // RAW):
+        assert self.hasher is not None  # noqa: S101  a chunk was completed
+        expected, found = bytes(self.upload.expected_chunks), self.hasher.chunks
+        first, self._compared = self._compared, len(found) // RAW
+        for index in range(first, self._compared) if expected else ():
             if expected[index * RAW : (index + 1) * RAW] != found[index * RAW : (index + 1) * RAW]:
                 self.upload.chunk_digests = bytes(found)
                 self.hasher = None
@@ -235,6 +257,7 @@ class Writer:
 
         The last byte is left to `finish`: an upload whose offset is its length is complete.
         """
+        self.settle()
         self.committed = time.monotonic()
         if self.checksum is not None:
             self._swap(offset=self.upload.offset)
@@ -265,6 +288,7 @@ class Writer:
 
     def end(self) -> None:
         """No more bytes come in this request. Raises ChecksumMismatch, DigestMismatch."""
+        self.settle()
         if self.checksum is not None:
             checksum, self.checksum = self.checksum, None
             if not checksum.matches():
@@ -290,11 +314,9 @@ class Writer:
 
     def finish(self) -> None:
         """At the last byte: the digest is checked, the file has its blob."""
-        hasher = self.hasher or self._hasher()
-        self.hasher = hasher
-        known = len(hasher.chunks) // RAW
+        hasher = self.hasher or self._begin_hashing()
         digest, chunks = hasher.finish()
-        self._compare_chunks(known)
+        self._compare_chunks()
         if self.upload.expected_digest not in ("", digest):
             self._back_to(0)
             raise self._mismatch(0 if chunk_count(self.upload.length) == 1 else None)

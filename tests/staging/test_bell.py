@@ -83,21 +83,27 @@ class TestRooms:
     """Large pieces come from a few rooms of the process; nobody waits for one."""
 
     def test_a_room_is_used_again(self):
-        with body._room(2 * body.LARGE_PIECE) as first:
+        with body._room(2 * body.LARGE_ROOM) as (first, _):
             kept = first.obj
-        with body._room(2 * body.LARGE_PIECE) as second:
-            assert second.obj is kept
+        with body._room(2 * body.LARGE_ROOM) as (second, other):
+            assert second.obj is other.obj is kept
         assert len(body._rooms) == body.MOST_LARGE
+
+    def test_its_halves_share_nothing(self):
+        with body._room(body.LARGE_ROOM) as (first, other):
+            first[:] = b"1" * len(first)
+            other[:] = b"2" * len(other)
+            assert bytes(first) == b"1" * (body.LARGE_ROOM // 2)
 
     def test_whoever_comes_later_gets_a_smaller_one(self):
         with contextlib.ExitStack() as stack:
             sizes = [
-                len(stack.enter_context(body._room(body.LARGE_PIECE)))
+                len(stack.enter_context(body._room(body.LARGE_ROOM))[0])
                 for _ in range(body.MOST_LARGE + 1)
             ]
-        assert sizes == [body.LARGE_PIECE] * body.MOST_LARGE + [body.PIECE]
+        assert sizes == [body.LARGE_ROOM // 2] * body.MOST_LARGE + [body.PIECE]
         assert len(body._rooms) == body.MOST_LARGE
 
     def test_a_small_body_has_a_small_room(self):
-        with body._room(10) as room:
+        with body._room(10) as (room, _):
             assert len(room) == 10

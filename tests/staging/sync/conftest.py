@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.stores)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def weed(tmp_path_factory) -> Iterator[Store]:
     _binary("weed")
     store = Weed(tmp_path_factory.mktemp("weed")).start()
@@ -39,7 +39,7 @@ def weed(tmp_path_factory) -> Iterator[Store]:
     store.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # an idle rclone still takes a third of a CPU
 def rclone(tmp_path_factory) -> Iterator[Store]:
     _binary("rclone")
     store = Rclone(tmp_path_factory.mktemp("rclone")).start()
