@@ -120,13 +120,7 @@ def python(*args: str) -> list[str]:
 
 def portal_part(place: Place) -> Part:
     argv = python("gunicorn", "portal.wsgi:application")
-    argv += ["--bind", f"fd://{place.listener.fileno()}", "--worker-class", "gthread"]
-    argv += ["--workers", "2", "--threads", "8", "--keep-alive", "75", "--timeout", "120"]
-    argv += ["--graceful-timeout", "8", "--no-control-socket", "--log-level", "warning"]
-    argv += [
-        "--limit-request-field_size",
-        "16384",
-    ]  # Upload-Metadata: what is too long gets a reason
+    argv += ["--config", "python:portal.server", "--bind", f"fd://{place.listener.fileno()}"]
     fds = (place.listener.fileno(),)
     # Threads share heaps: each with its own would keep what its largest request needed.
     env = base_env(place) | {"MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX") or "2"}

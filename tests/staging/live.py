@@ -34,6 +34,8 @@ def free_port() -> int:
 class Server:
     """The portal under gunicorn with a database and store of its own."""
 
+    config = "portal.server"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
@@ -68,9 +70,7 @@ class Server:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gunicorn", "portal.wsgi:application"),
-                *("--bind", f"127.0.0.1:{self.port}", "--worker-class", "gthread"),
-                *("--workers", "2", "--threads", "8", "--log-level", "warning"),
-                *("--limit-request-field_size", "16384"),
+                *("--config", f"python:{self.config}", "--bind", f"127.0.0.1:{self.port}"),
             ],
             env=self.env,
             start_new_session=True,
