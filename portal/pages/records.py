@@ -15,7 +15,7 @@ from jobs.models import Job
 from portal.base.crypto import record_public_key
 from portal.base.errors import DomainError, NotFound
 from portal.base.icons import look_of
-from portal.base.words import in_hms, in_hours
+from portal.base.words import in_hms
 from portal.pages.retention import retention
 from portal.teams.models import Team
 
@@ -110,10 +110,15 @@ def _cells(job: Job) -> list[str]:
     values = [
         job.code, job.name, _iso(job.submitted_at), _iso(job.ended_at),
         look_of(job.state, job.outcome).word, job.shard_count, job.gpus, in_hms(held),
-        in_hours(held), in_hours(gpu), in_hours(counted), "; ".join(data), output.word,
+        _hours(held), _hours(gpu), _hours(counted), "; ".join(data), output.word,
         _iso(output.at),
     ]  # fmt: skip
     return [safe_cell(value) for value in values]
+
+
+def _hours(milliseconds: int) -> str:
+    """Hours to the millisecond and as programs read them: what is summed here gives the ledger."""
+    return f"{milliseconds / 3_600_000:.7f}"
 
 
 def _iso(at: datetime | None) -> str:

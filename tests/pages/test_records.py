@@ -9,6 +9,7 @@ import pytest
 from django.urls import reverse
 
 from jobs.models import Job
+from nodes.models import LedgerRow
 from portal.pages.records import safe_cell
 from staging.models import Dataset
 from tests.factories import make_job, make_node
@@ -98,7 +99,8 @@ def test_csv_agrees_with_the_ledger(mate_client, team, node):
     (row,) = table(mate_client)
     assert row["job"] == job.code
     assert row["held_h_mm_ss"] == "0:57:23"
-    assert row["gpu_hours"] == "1.91"
+    gpu_ms = sum(one.held_ms * one.gpus for one in LedgerRow.objects.all())
+    assert round(float(row["gpu_hours"]) * 3_600_000) == gpu_ms
     assert row["outcome"] == "succeeded"
     assert row["output"] == "no date set"
 
