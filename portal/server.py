@@ -1,10 +1,10 @@
 """gunicorn's settings and worker: `gunicorn --config python:portal.server portal.wsgi:application`.
 
-gunicorn 27.0.1 ends a connection on the one thread that all connections of a process depend on,
-and waits up to 2 s there until the client hangs up; and it reads for 5 s, on a thread of the few
-that answer requests, what a client may still send of a body that nobody wants. So a few clients
-that just stay connected would hold up everybody. Here another thread ends connections, all at
-once; what is not there already of an unwanted body ends its connection too.
+gunicorn 27.0.1 lets clients take the few threads that answer requests, and the one thread that all
+connections of a process depend on: it waits for the first byte, for the rest of a head or body, for
+room to send, and at the end for the client to hang up. A few clients that just stay connected would
+hold up everybody. Here a new connection waits beside the others, another thread ends connections,
+all at once, and whoever is too slow to send or to take bytes loses the connection.
 """
 
 import contextlib
@@ -14,6 +14,8 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,6 +24,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 worker_class = "portal.server.Worker"
 workers = 2
 threads = 8
+worker_connections = 400  # of a process; with those that end, below the usual 1,024 open files
 keepalive = 75
 timeout = 120
 graceful_timeout = 8
@@ -32,9 +35,15 @@ control_socket_disable = True
 LINGER_S = 5.0  # that a client has for taking the answer and hanging up
 # What it may send meanwhile; it is thrown away. Many read no answer before they have sent all.
 LINGER_BYTES = 2**28
-MOST_LINGERING = 512
+MOST_LINGERING = 256
 DRAIN_S = 0.05  # for the rest of a body that nobody reads, so that the connection can be kept
 READ_LIMIT_S = 30  # for the next byte of a head, or of a body that is read as a whole
+SEND_LIMIT_S = 60  # for the client to take the next bytes
+# For a whole head or body: so long, and a second more for each KiB that came. An upload slower than
+# that is cut; what arrived of it is kept.
+WHOLE_LIMIT_S = 60
+LEAST_RATE = 1024  # bytes a second
+BYTES_RECEIVED = 128  # where Linux has it in its struct tcp_info
 
 
 class Lingering:
@@ -107,16 +116,21 @@ class Lingering:
 
 
 class Connection(TConn):
-    """A connection that ends without holding up others, and whose reads end."""
+    """A connection that ends without holding up others, and whose waits for the client end."""
 
     def __init__(self, *args: Any, lingering: Lingering) -> None:
         super().__init__(*args)
         self.lingering = lingering
+        self.began, self.came = 0.0, 0  # when a thread took its present request; bytes until then
+        self.unread: Callable[[], int] | None = None  # bytes of the body; None in the head
 
     def init(self) -> None:
         if not self.initialized and not self.cfg.is_ssl:
-            limit = struct.pack("ll", READ_LIMIT_S, 0)
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            for option, seconds in (
+                (socket.SO_RCVTIMEO, READ_LIMIT_S),
+                (socket.SO_SNDTIMEO, SEND_LIMIT_S),
+            ):
+                self.sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
         super().init()
 
     def close(self, graceful: bool = False) -> None:
@@ -125,24 +139,71 @@ class Connection(TConn):
         else:
             super().close()
 
+    def begin(self) -> None:
+        self.began, self.came, self.unread = time.monotonic(), received(self.sock), None
+
+    def cut_if_slow(self, now: float) -> None:
+        """End the reading of a head or body that comes too slowly; an answer may still be sent."""
+        over = now - self.began - WHOLE_LIMIT_S
+        if over <= 0 or (self.unread is not None and not self.unread()):
+            return
+        if 0 <= received(self.sock) - self.came < over * LEAST_RATE:
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                self.sock.shutdown(socket.SHUT_RD)
+
+
+def received(sock: socket.socket) -> int:
+    """Bytes that have come on this connection, read or not; less than 0 where nobody counts."""
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+        return int(struct.unpack_from("Q", info, BYTES_RECEIVED)[0])
+    except (OSError, struct.error):  # no TCP, or an older system
+        return -(2**63)
+
 
 class Worker(ThreadWorker):
     """gunicorn's worker of threads, without the waits that others would have to wait for."""
 
     def init_process(self) -> None:
         self.lingering = Lingering()
+        self.answering: set[Connection] = set()
         # A client that does not go on is no fault of ours; gunicorn logs a traceback for it.
         self.log.error_log.addFilter(_is_fault)
         super().init_process()
 
     def accept(self, listener: socket.socket) -> None:
+        """A new connection waits for its first byte beside the others, and takes no thread yet."""
         try:
             sock, client = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # another process was first, or the client is gone again
         self.nr_conns += 1
-        address = listener.getsockname()
-        self.enqueue_req(Connection(self.cfg, sock, client, address, lingering=self.lingering))
+        conn = Connection(self.cfg, sock, client, listener.getsockname(), lingering=self.lingering)
+        conn.set_timeout()
+        self.pending_conns.append(conn)
+        readable = partial(self.on_pending_socket_readable, conn)
+        self.poller.register(sock, selectors.EVENT_READ, readable)
+
+    def handle(self, conn: Any) -> Any:
+        conn.begin()
+        self.answering.add(conn)
+        try:
+            return super().handle(conn)
+        finally:
+            self.answering.discard(conn)
+
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """The head is here. Of a body with a length it is known how much was not read yet."""
+        reader: Any = getattr(req.body, "reader", None)
+        conn.unread = (lambda: reader.length) if hasattr(reader, "length") else int
+        return super().handle_request(req, conn)
+
+    def murder_pending(self) -> None:
+        """Called every second and after each event, on the thread that all depend on."""
+        super().murder_pending()
+        now = time.monotonic()
+        for conn in list(self.answering):
+            conn.cut_if_slow(now)
 
     def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
         if not keepalive:

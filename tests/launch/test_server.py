@@ -1,7 +1,9 @@
 """Clients that stay connected, send too much or not enough: they hold up nobody but themselves."""
 
 import contextlib
+import select
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -88,6 +90,61 @@ def test_a_head_that_does_not_end_ends_its_connection(portal, connect):
     assert portal.request("GET", "/healthz").status == 200
     for sock in silent:
         assert sock.recv(100) == b""
+
+
+def test_connections_that_say_nothing_take_no_thread(portal, connect):
+    silent = [connect() for _ in range(MANY)]
+    assert portal.request("GET", "/healthz").status == 200
+    assert all(is_open(sock) for sock in silent)
+
+
+@pytest.mark.parametrize(
+    "start", ["", "POST /accounts/login/ HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n"]
+)
+def test_who_sends_a_byte_now_and_then_is_cut_off(portal, connect, start):
+    """Each byte comes within the limit for one; the whole does not come."""
+    slow = [connect() for _ in range(MANY)]
+    for sock in slow:
+        sock.sendall(start.encode() or b"GET / HTTP/1.1\r\n")
+        sock.setblocking(False)
+    stop = threading.Event()
+
+    def trickle() -> None:
+        while not stop.wait(0.3):
+            for sock in slow:
+                with contextlib.suppress(OSError):
+                    sock.send(b"x")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        assert portal.request("GET", "/healthz").status == 200
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def test_who_does_not_take_the_answer_is_cut_off(portal, connect):
+    address = portal.new_upload(2**26)
+    assert portal.patch(address, 0, bytes(2**26)).status == 204
+    path = f"/staging/{portal.dataset}/files/{portal.paths[address]}"
+    cookie = {"Cookie": portal.signed_in["Cookie"]}
+    stuck = [connect() for _ in range(MANY)]
+    for sock in stuck:
+        sock.sendall(head("GET", path, cookie))
+    assert portal.request("GET", "/healthz").status == 200
+
+
+def test_an_upload_of_little_by_little_goes_on(portal, connect):
+    """Longer than a whole head or form may take, at a rate that is no attack."""
+    address = portal.new_upload(200_000)
+    sock = connect()
+    sock.sendall(patch_head(address, 0, 200_000))
+    for _ in range(19):
+        sock.sendall(b"x" * 10_000)
+        assert not select.select([sock], [], [], 0.3)[0]  # no answer yet
+    sock.sendall(b"x" * 10_000)
+    assert Answer.read(sock).status == 204
 
 
 def test_who_sends_too_much_can_read_why(portal, connect):
