@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Q
 
 from jobs.models import Job
@@ -74,10 +74,10 @@ def take_poll(*, node: Node, body: dict) -> dict:
     answers += _unreported(node, set(reported))
     with transaction.atomic():
         at = db_now()
-        _check_latest(node)
-        node.refresh_from_db()  # a release may have put it into quarantine
         _free_what_is_gone(node, set(reported), at)
         incidents.unlisted(node=node, reported=set(reported), at=at)
+        _check_latest(node)
+        node.refresh_from_db()  # a release may have put it into quarantine
         fleet.settle_drain(node=node, at=at)
     return {
         "epoch": fleet.installation().epoch,
@@ -219,6 +219,9 @@ def _one_lease(node: Node, item: dict) -> dict:
         except DomainError as error:
             log.warning("report_refused", why=str(error))
             lease.refresh_from_db()
+        except DatabaseError:
+            log.exception("report_failed")  # the next poll says the same again
+            lease.refresh_from_db()
         if lease.state != before and lease.state in PASS_AFTER:
             shard_queued.send(Job, job=lease.shard.job)
     return answer_for(lease, item["phase"])
@@ -310,6 +313,8 @@ def _settle(node: Node, verb: Callable[..., None], lease: Lease) -> None:
         raise
     except DomainError as error:
         log.info("settled_elsewhere", lease=lease.code, why=str(error))
+    except DatabaseError:
+        log.exception("settling_failed", lease=lease.code)
 
 
 def _free_what_is_gone(node: Node, reported: set[str], at: datetime) -> None:

@@ -60,13 +60,13 @@ def _judge_evidence(lease: Lease, evidence: dict, at: datetime) -> bool:
 def free_gpus(lease: Lease, at: datetime, evidence: dict) -> None:
     """Close the holds of GPUs that were found clear; a busy one is quarantined and stays held.
 
-    While a process of the lease is left, so does one of which nothing is known, until the node
+    Unless no process of the lease is left, so does one of which nothing is known, until the node
     lists the lease no more.
     """
     found = evidence.get("gpus") or {}
     for row in lease.gpus.filter(until=None).select_related("gpu"):
         state = found.get(row.gpu.uuid)
-        if evidence.get("processes") == "left" and state in (None, "not checked"):
+        if evidence.get("processes") != "none" and state in (None, "not checked"):
             continue
         if state == "busy":
             Gpu.objects.filter(pk=row.gpu_id).update(

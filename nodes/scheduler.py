@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import structlog
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Prefetch, Q
 
 from jobs.models import Job, Shard
@@ -163,6 +163,8 @@ def _try(act, *args: object) -> None:
         act(*args)
     except DomainError as error:
         log.info("pass_outdated", act=act.__name__, why=str(error))
+    except DatabaseError:
+        log.exception("pass_failed", act=act.__name__)
 
 
 def _void(code: str) -> None:

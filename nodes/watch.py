@@ -8,7 +8,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 
 from jobs import services as jobs
@@ -158,3 +158,5 @@ def _try(act, row: Lease | Node) -> None:
         act(row)
     except DomainError as error:
         log.info("watch_outdated", act=act.__name__, why=str(error))
+    except DatabaseError:
+        log.exception("watch_failed", act=act.__name__, row=str(row))

@@ -5,6 +5,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from django.db import IntegrityError
 
 from jobs import services as jobs
 from jobs.held import held_ms
@@ -393,6 +394,43 @@ def test_a_process_that_cannot_be_removed_quarantines_the_node_and_stops_the_met
     assert node.state == "quarantined"
     assert "processes could not be removed" in node.reason
     assert LedgerRow.objects.get().held_ms >= 0
+
+
+def test_a_gpu_of_which_nothing_was_found_out_stays_held(job, agent):
+    """Invariant 1: the agent's look at what was left failed."""
+    lease = drive(agent, "releasing")
+    lease.go("released")
+    lease.evidence = agent.evidence(lease, processes="not checked") | {
+        "gpus": {},
+        "scratch": "left",
+    }
+    agent.poll()
+    assert (the_lease().state, Node.objects.get().state) == ("released", "quarantined")
+    assert LeaseGpu.objects.get().until is None
+
+
+def test_a_report_that_the_database_refuses_stops_no_other(team, agent, monkeypatch):
+    make_job(team, shards=2)
+    agent.poll()
+    scheduler.run_pass()
+    agent.poll()
+    first, second = agent.leases.values()
+    applied = polls.apply_report
+
+    def apply(*, lease, report, at):
+        if lease.code == first.code:
+            raise IntegrityError("node_reserved_not_negative")
+        applied(lease=lease, report=report, at=at)
+
+    monkeypatch.setattr(polls, "apply_report", apply)
+    for lease in (first, second):
+        lease.go("ready")
+    agent.poll()
+    states = dict(Lease.objects.values_list("code", "state"))
+    assert (states[first.code], states[second.code]) == ("placed", "granted")
+    monkeypatch.undo()
+    agent.poll()
+    assert Lease.objects.get(code=first.code).state == "granted"
 
 
 def test_a_busy_gpu_is_quarantined_alone(job, agent):
