@@ -1,37 +1,28 @@
-"""Nodes, GPUs, leases and the ledger as operators see them; acts go through nodes.fleet."""
+"""Nodes: what they report, and the acts on them, which go through nodes.fleet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
-from django.db.models import Count, Model, Prefetch, Q, QuerySet
+from django.db.models import Count, Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from jobs.states import ShardKind
-from nodes import fleet, incidents
-from nodes.models import (
-    Gpu,
-    Incident,
-    Lease,
-    LeaseEvent,
-    LeaseGpu,
-    LedgerRow,
-    Node,
-    NodeEvent,
-    using,
-)
-from nodes.states import HOLDING, NODE_MOVES, IncidentState, NodeState
+from nodes import fleet
+from nodes.admin.acts import ActForm, ago
+from nodes.admin.gpus import GpuInline, held_gpus
+from nodes.admin.incidents import IncidentInline
+from nodes.models import Node, NodeEvent
+from nodes.states import HOLDING, NODE_MOVES, NodeState
 from portal.base.errors import DomainError
 from portal.base.site import OperatorAdmin, ReadOnlyInline
-from portal.base.words import in_bytes, in_hms, in_words
+from portal.base.words import in_bytes
 from portal.teams.access import actor_of
 
 
@@ -110,55 +101,6 @@ class NodeForm(forms.ModelForm):
         return name
 
 
-class ActForm(forms.Form):
-    reason = forms.CharField(
-        max_length=300,
-        help_text="Stands in the node's history, and on its page while the act is in force.",
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-    )
-
-
-def ago(at: datetime | None) -> str:
-    return "never" if at is None else f"{in_words(timezone.now() - at)} ago"
-
-
-class GpuInline(ReadOnlyInline):
-    model = Gpu
-    fields = readonly_fields = ("index", "model", "memory", "simulated", "condition", "uuid")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Gpu]:
-        return with_holders(super().get_queryset(request))
-
-    @admin.display(description="memory")
-    def memory(self, gpu: Gpu) -> str:
-        return in_bytes(gpu.memory_bytes)
-
-    @admin.display(description="condition")
-    def condition(self, gpu: Gpu) -> str:
-        return condition_of(gpu)
-
-
-def condition_of(gpu: Gpu) -> str:
-    """What a GPU can be used for, in words."""
-    if gpu.quarantined:
-        return f"quarantined: {gpu.reason}" if gpu.reason else "quarantined"
-    if not gpu.present:
-        return "not in the agent's last report"
-    if not gpu.usable:
-        return f"not usable: {gpu.reason}" if gpu.reason else "not usable"
-    if sentence := using(gpu.node.incidents.all(), gpu.uuid):
-        return f"not usable: {sentence}"
-    holder = next((h for h in gpu.leases.all() if h.until is None), None)
-    return f"held by attempt {holder.lease.code}" if holder else "free"
-
-
-def with_holders(gpus: QuerySet[Gpu]) -> QuerySet[Gpu]:
-    holders = LeaseGpu.objects.filter(until=None).select_related("lease")
-    incidents_there = Prefetch("node__incidents", Incident.objects.blocking())
-    gpus = gpus.select_related("node")
-    return gpus.prefetch_related(Prefetch("leases", holders), incidents_there)
-
-
 class NodeEventInline(ReadOnlyInline):
     model = NodeEvent
     verbose_name_plural = "What happened"
@@ -168,13 +110,6 @@ class NodeEventInline(ReadOnlyInline):
     @admin.display(description="reason")
     def why(self, event: NodeEvent) -> str:
         return event.reason or str(event.detail.get("reason", ""))
-
-
-class IncidentInline(ReadOnlyInline):
-    model = Incident
-    verbose_name_plural = "Incidents: attempts that the portal does not know"
-    show_change_link = True
-    fields = readonly_fields = ("lease", "state", "cause", "job", "phase", "first_seen_at")
 
 
 @admin.register(Node)
@@ -347,199 +282,3 @@ class NodeAdmin(OperatorAdmin):
         if node is None:
             raise Http404
         return node
-
-
-def held_gpus() -> QuerySet[Gpu]:
-    return Gpu.objects.filter(pk__in=LeaseGpu.objects.filter(until=None).values("gpu"))
-
-
-@admin.register(Gpu)
-class GpuAdmin(OperatorAdmin):
-    label_field = "uuid"
-    list_display = ("uuid", "node", "index", "model", "memory", "simulated", "condition")
-    list_filter = ("usable", "quarantined", "present", "simulated")
-    list_select_related = ("node",)
-    search_fields = ("uuid", "node__name")
-    fields = list_display
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Gpu]:
-        return with_holders(super().get_queryset(request))
-
-    @admin.display(description="memory")
-    def memory(self, gpu: Gpu) -> str:
-        return in_bytes(gpu.memory_bytes)
-
-    @admin.display(description="condition")
-    def condition(self, gpu: Gpu) -> str:
-        return condition_of(gpu)
-
-
-class LeaseEventInline(ReadOnlyInline):
-    model = LeaseEvent
-    verbose_name_plural = "What happened"
-    fields = readonly_fields = ("at", "actor", "verb", "from_state", "to_state", "reason")
-
-
-STEPS = (
-    "placed_at",
-    "ready_at",
-    "granted_at",
-    "allocated_at",
-    "running_at",
-    "returning_at",
-    "releasing_at",
-    "released_at",
-    "ended_at",
-)
-
-
-@admin.register(Lease)
-class LeaseAdmin(OperatorAdmin):
-    """Facts of the node and the meter. What the work said of itself is the team's."""
-
-    label_field = "code"
-    list_display = ("code", "job", "node", "state", "reason", "gpu_count", "placed_at", "ended_at")
-    list_filter = ("state", "reason")
-    list_select_related = ("node", "shard__job")
-    search_fields = ("code", "node__name", "shard__job__code")
-    inlines = (LeaseEventInline,)
-    fields = (
-        ("code", "job", "node"),
-        ("state", "reason"),
-        ("gpu_count", "cpus", "memory", "disk"),
-        ("time_limit", "output_window"),
-        STEPS,
-        ("output_state", "evidence", "in_doubt"),
-    )
-
-    @admin.display(description="job")
-    def job(self, lease: Lease) -> str:
-        return lease.shard.job.code
-
-    @admin.display(description="memory")
-    def memory(self, lease: Lease) -> str:
-        return in_bytes(lease.memory_bytes)
-
-    @admin.display(description="disk")
-    def disk(self, lease: Lease) -> str:
-        return in_bytes(lease.disk_bytes)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What an operator may decide of an incident: its verb in nodes.incidents, and what follows."""
-
-    verb: Callable[..., None]
-    button: str
-    consequence: str
-
-
-DECISIONS = {
-    "adopt": Decision(
-        incidents.adopt,
-        "Adopt",
-        "The attempt becomes its piece's own again: it goes on, is metered from its own begin, and "
-        "its output is accepted. Another attempt of the piece that is less far on is fenced; where "
-        "the other one is further on, this is refused.",
-    ),
-    "end": Decision(
-        incidents.end,
-        "End",
-        "The node is told to kill the attempt and to wipe what it wrote. Its GPUs are free again "
-        "when the node lists it no more. Nothing of it is counted.",
-    ),
-}
-
-
-@admin.register(Incident)
-class IncidentAdmin(OperatorAdmin):
-    """Attempts that a node has and the portal does not know; decided through nodes.incidents."""
-
-    label_field = "lease"
-    list_display = (
-        "lease", "node", "state", "cause", "job", "piece", "phase", "seen", "decided_by",
-    )  # fmt: skip
-    list_filter = ("state", "cause")
-    list_select_related = ("node",)
-    search_fields = ("lease", "job", "node__name")
-    change_form_template = "admin/nodes/incident/change_form.html"
-    fields = (
-        ("lease", "token", "node"),
-        ("state", "cause", "phase"),
-        ("job", "piece"),
-        "gpus",
-        ("first_seen_at", "last_seen_at", "gone_at"),
-        ("decided_by", "decided_at", "reason"),
-    )
-
-    @admin.display(description="piece")
-    def piece(self, incident: Incident) -> str:
-        return "finish" if incident.kind == ShardKind.FINISH else str(incident.index or 0)
-
-    @admin.display(description="last listed", ordering="last_seen_at")
-    def seen(self, incident: Incident) -> str:
-        return ago(incident.last_seen_at)
-
-    def get_urls(self) -> list[URLPattern]:
-        act = self.admin_site.admin_view(self.act)
-        own = path("<int:pk>/act/<slug:verb>/", act, name="nodes_incident_act")
-        return [own, *super().get_urls()]
-
-    def change_view(self, request, object_id, form_url="", extra_context=None) -> HttpResponse:
-        incident = self.get_object(request, object_id)
-        undecided = incident is not None and incident.state == IncidentState.OPEN
-        extra = {"acts": DECISIONS if undecided else {}, **(extra_context or {})}
-        return super().change_view(request, object_id, form_url, extra)
-
-    def act(self, request: HttpRequest, pk: int, verb: str) -> HttpResponse:
-        """A page that says what follows, then the decision with its reason."""
-        incident = Incident.objects.select_related("node").filter(pk=pk).first()
-        act = DECISIONS.get(verb)
-        if incident is None or act is None:
-            raise Http404
-        form = ActForm(request.POST if request.method == "POST" else None)
-        back = reverse("admin:nodes_incident_change", args=[pk])
-        if request.method == "POST" and form.is_valid():
-            reason = form.cleaned_data["reason"]
-            try:
-                act.verb(incident=incident, actor=actor_of(request), reason=reason)
-                messages.success(request, f"{act.button}: done for {incident.lease}.")
-            except DomainError as error:
-                messages.error(request, str(error))
-            return redirect(back)
-        context = self.admin_site.each_context(request) | {
-            "title": f"{act.button}: attempt {incident.lease}",
-            "incident": incident,
-            "others": incidents.other_attempts(incident),
-            "act": act,
-            "form": form,
-            "opts": self.opts,
-            "back": back,
-        }
-        return TemplateResponse(request, "admin/nodes/incident/act.html", context)
-
-
-@admin.register(LedgerRow)
-class LedgerAdmin(OperatorAdmin):
-    list_display = ("lease", "team", "gpus", "allocated_at", "held", "counted", "uncounted_reason")
-    list_filter = ("uncounted_reason",)
-    list_select_related = ("lease__shard__job__team",)
-    search_fields = ("lease__code", "lease__shard__job__code")
-    fields = (
-        ("lease", "team", "gpus"),
-        ("allocated_at", "ended_at"),
-        ("launch_ms", "run_ms", "output_ms", "release_ms"),
-        ("held_ms", "counted_ms", "uncounted_reason"),
-    )
-
-    @admin.display(description="team")
-    def team(self, row: LedgerRow) -> str:
-        return row.lease.shard.job.team.name
-
-    @admin.display(description="held", ordering="held_ms")
-    def held(self, row: LedgerRow) -> str:
-        return in_hms(row.held_ms)
-
-    @admin.display(description="counted", ordering="counted_ms")
-    def counted(self, row: LedgerRow) -> str:
-        return in_hms(row.counted_ms)
