@@ -4,7 +4,7 @@ from django.contrib import admin
 
 from jobs.models import Job, JobEvent, Shard
 from portal.base.site import OperatorAdmin, ReadOnlyInline
-from portal.base.words import in_bytes
+from portal.base.words import in_gib
 
 
 class ShardInline(ReadOnlyInline):
@@ -41,9 +41,6 @@ class JobAdmin(OperatorAdmin):
         "state",
         "outcome",
         "reason",
-        "gpus",
-        "shard_count",
-        "time_limit",
         "submitted_at",
         "ended_at",
     )
@@ -61,12 +58,12 @@ class JobAdmin(OperatorAdmin):
 
     @admin.display(description="least GPU memory")
     def gpu_memory(self, job: Job) -> str:
-        return in_bytes(job.gpu_memory_bytes)
+        return in_gib(job.gpu_memory_bytes)
 
     @admin.display(description="memory")
     def memory(self, job: Job) -> str:
-        return in_bytes(job.memory_bytes)
+        return in_gib(job.memory_bytes)
 
     @admin.display(description="scratch disk")
     def scratch(self, job: Job) -> str:
-        return in_bytes(job.scratch_bytes)
+        return in_gib(job.scratch_bytes)

@@ -223,6 +223,7 @@ class Lease(Stateful):
 
     class Meta:
         ordering = ["placed_at", "id"]
+        verbose_name = "attempt"
         constraints = [
             models.CheckConstraint(condition=Q(state__in=LeaseState.values), name="lease_state"),
             models.UniqueConstraint(
@@ -393,6 +394,7 @@ class LedgerRow(models.Model):
 
     class Meta:
         ordering = ["allocated_at", "id"]
+        verbose_name, verbose_name_plural = "row of the ledger", "rows of the ledger"
         constraints = [
             models.CheckConstraint(
                 condition=Q(launch_ms__gte=0, run_ms__gte=0, output_ms__gte=0, release_ms__gte=0),

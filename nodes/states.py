@@ -23,7 +23,7 @@ class LeaseReason(models.TextChoices):
 
     NONE = "", ""
     EXITED = "exited", "The work ended by itself."
-    TIME_LIMIT = "time_limit", "The work reached its declared hours."
+    TIME_LIMIT = "time_limit", "The work's declared hours were up, or nearly up."
     CANCELLED = "cancelled", "A member of the team cancelled the job."
     LAUNCH_FAILED = "launch_failed", "The node could not start the work."
     SUPERVISOR_DIED = "supervisor_died", "The process that watched the work died."

@@ -25,9 +25,7 @@ class DatasetAdmin(OperatorAdmin):
         "reason",
         "file_count",
         "size",
-        "holds",
         "created_at",
-        "expires_at",
     )
     list_filter = ("state", "kind", "reason", "team")
     list_select_related = ("team",)

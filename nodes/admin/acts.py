@@ -11,6 +11,7 @@ from portal.base.words import in_words
 class ActForm(forms.Form):
     reason = forms.CharField(
         max_length=300,
+        error_messages={"required": "Give a reason."},
         help_text="Stands in the node's history, and on its page while the act is in force.",
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 
 from nodes.models import Gpu, Incident, LeaseGpu, using
 from portal.base.site import OperatorAdmin, ReadOnlyInline
-from portal.base.words import in_bytes
+from portal.base.words import in_gib
 
 
 def condition_of(gpu: Gpu) -> str:
@@ -43,7 +43,7 @@ class GpuInline(ReadOnlyInline):
 
     @admin.display(description="memory")
     def memory(self, gpu: Gpu) -> str:
-        return in_bytes(gpu.memory_bytes)
+        return in_gib(gpu.memory_bytes)
 
     @admin.display(description="condition")
     def condition(self, gpu: Gpu) -> str:
@@ -53,18 +53,18 @@ class GpuInline(ReadOnlyInline):
 @admin.register(Gpu)
 class GpuAdmin(OperatorAdmin):
     label_field = "uuid"
-    list_display = ("uuid", "node", "index", "model", "memory", "simulated", "condition")
+    list_display = ("uuid", "node", "model", "memory", "condition")
     list_filter = ("usable", "quarantined", "present", "simulated")
     list_select_related = ("node",)
     search_fields = ("uuid", "node__name")
-    fields = list_display
+    fields = ("uuid", "node", "index", "model", "memory", "simulated", "condition")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Gpu]:
         return with_holders(super().get_queryset(request))
 
     @admin.display(description="memory")
     def memory(self, gpu: Gpu) -> str:
-        return in_bytes(gpu.memory_bytes)
+        return in_gib(gpu.memory_bytes)
 
     @admin.display(description="condition")
     def condition(self, gpu: Gpu) -> str:

@@ -57,9 +57,7 @@ class IncidentAdmin(OperatorAdmin):
     """Attempts that a node has and the portal does not know; decided through nodes.incidents."""
 
     label_field = "lease"
-    list_display = (
-        "lease", "node", "state", "cause", "job", "piece", "phase", "seen", "decided_by",
-    )  # fmt: skip
+    list_display = ("lease", "node", "state", "cause", "job", "seen")
     list_filter = ("state", "cause")
     list_select_related = ("node",)
     search_fields = ("lease", "job", "node__name")

@@ -4,7 +4,7 @@ from django.contrib import admin
 
 from nodes.models import Lease, LeaseEvent
 from portal.base.site import OperatorAdmin, ReadOnlyInline
-from portal.base.words import in_bytes
+from portal.base.words import in_gib
 
 
 class LeaseEventInline(ReadOnlyInline):
@@ -31,7 +31,7 @@ class LeaseAdmin(OperatorAdmin):
     """Facts of the node and the meter. What the work said of itself is the team's."""
 
     label_field = "code"
-    list_display = ("code", "job", "node", "state", "reason", "gpu_count", "placed_at", "ended_at")
+    list_display = ("code", "job", "node", "state", "reason", "placed_at", "ended_at")
     list_filter = ("state", "reason")
     list_select_related = ("node", "shard__job")
     search_fields = ("code", "node__name", "shard__job__code")
@@ -51,8 +51,8 @@ class LeaseAdmin(OperatorAdmin):
 
     @admin.display(description="memory")
     def memory(self, lease: Lease) -> str:
-        return in_bytes(lease.memory_bytes)
+        return in_gib(lease.memory_bytes)
 
     @admin.display(description="disk")
     def disk(self, lease: Lease) -> str:
-        return in_bytes(lease.disk_bytes)
+        return in_gib(lease.disk_bytes)

@@ -22,7 +22,7 @@ from nodes.models import Node, NodeEvent
 from nodes.states import HOLDING, NODE_MOVES, NodeState
 from portal.base.errors import DomainError
 from portal.base.site import OperatorAdmin, ReadOnlyInline
-from portal.base.words import in_bytes
+from portal.base.words import in_gib
 from portal.teams.access import actor_of
 
 
@@ -124,9 +124,6 @@ class NodeAdmin(OperatorAdmin):
         "gpus_free",
         "gpus_held",
         "gpus_unusable",
-        "leases_held",
-        "isolation",
-        "simulated",
     )
     list_filter = ("state", "simulated")
     search_fields = ("name",)
@@ -134,7 +131,7 @@ class NodeAdmin(OperatorAdmin):
     change_form_template = "admin/nodes/node/change_form.html"
     fields = (
         ("name", "simulated"),
-        ("state", "reason"),
+        ("state", "reason", "leases_held"),
         ("heartbeat", "last_seen_at", "agent_version"),
         ("credential", "isolation", "isolation_reason"),
         ("cpus", "memory", "disk"),
@@ -152,14 +149,16 @@ class NodeAdmin(OperatorAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Node]:
         there = Q(gpus__present=True)
         usable = there & Q(gpus__usable=True, gpus__quarantined=False)
+        idle = usable & ~Q(gpus__in=held_gpus())
         held = Q(gpus__leases__until=None, gpus__leases__isnull=False)
+        online = Q(state=NodeState.ONLINE)
         return (
             super()
             .get_queryset(request)
             .annotate(
-                free=Count("gpus", usable & ~Q(gpus__in=held_gpus()), distinct=True),
+                free=Count("gpus", idle & online, distinct=True),
                 held=Count("gpus", there & held, distinct=True),
-                unusable=Count("gpus", ~usable, distinct=True),
+                unusable=Count("gpus", ~usable | (idle & ~online), distinct=True),
                 holding=Count("leases", Q(leases__state__in=HOLDING), distinct=True),
             )
         )
@@ -199,11 +198,11 @@ class NodeAdmin(OperatorAdmin):
 
     @admin.display(description="memory")
     def memory(self, node: Node) -> str:
-        return in_bytes(node.memory_bytes)
+        return in_gib(node.memory_bytes)
 
     @admin.display(description="disk for leases")
     def disk(self, node: Node) -> str:
-        return in_bytes(node.disk_bytes)
+        return in_gib(node.disk_bytes)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

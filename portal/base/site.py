@@ -103,6 +103,7 @@ class Label:
 class ReadOnlyInline(SeeOnly, admin.TabularInline):
     """Rows of another table beside the one that is looked at."""
 
+    template = "admin/read_only_rows.html"
     extra = 0
     can_delete = False
     show_change_link = False

@@ -7,8 +7,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.text import capfirst
 
 from portal.base.site import OperatorAdmin, ReadOnlyInline
+from portal.base.words import in_bytes
 from portal.teams import accounts, mail, services
 from portal.teams.access import actor_of
 from portal.teams.models import Invitation, Membership, Team, TeamEvent, User
@@ -37,7 +39,12 @@ class TeamForm(forms.ModelForm):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         for name in services.LIMITS:
-            self.fields[name].help_text = getattr(Team, name).field.help_text
+            column = getattr(Team, name).field
+            self.fields[name].label = capfirst(column.verbose_name)
+            self.fields[name].help_text = column.help_text
+        self.fields["name"].error_messages["required"] = "Give the team a name."
+        self.fields["invite_admin"].label = "Address of another admin"
+        self.fields["invite_admin"].error_messages["required"] = "Give the first admin's address."
         if self.instance.pk is None:
             self.fields["invite_admin"].required = True
             self.fields["invite_admin"].label = "First admin's address"
@@ -86,9 +93,13 @@ class TeamEventInline(ReadOnlyInline):
 class TeamAdmin(OperatorAdmin):
     form = TeamForm
     label_field = "name"
-    list_display = ("name", "code", "quota_bytes", "max_gpus_per_job", "max_hours", "created_at")
+    list_display = ("name", "code", "quota", "max_gpus_per_job", "max_hours", "created_at")
     search_fields = ("name", "code")
     fields = ("name", "invite_admin", *services.LIMITS)
+
+    @admin.display(description="data at most", ordering="quota_bytes")
+    def quota(self, team: Team) -> str | None:
+        return None if team.quota_bytes is None else in_bytes(team.quota_bytes)
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.has_view_permission(request)

@@ -47,16 +47,28 @@ class Team(models.Model):
     name = models.CharField(max_length=80, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
     quota_bytes = models.BigIntegerField(
-        null=True, blank=True, help_text="Most bytes staged and promised. Empty: no limit."
+        "data at most, in bytes",
+        null=True,
+        blank=True,
+        help_text="Most bytes staged and promised. Empty: no limit.",
     )
     max_gpus_per_job = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Most GPUs that one job may hold. Empty: no limit."
+        "GPUs of one job at most",
+        null=True,
+        blank=True,
+        help_text="Most GPUs that one job may hold. Empty: no limit.",
     )
     max_hours = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Most hours that one attempt may run. Empty: no limit."
+        "hours of one attempt at most",
+        null=True,
+        blank=True,
+        help_text="Most hours that one attempt may run. Empty: no limit.",
     )
     retention_days = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Days a new dataset is kept. Empty: the installation's."
+        "days that a new dataset is kept",
+        null=True,
+        blank=True,
+        help_text="Empty: the installation's.",
     )
 
     class Meta:

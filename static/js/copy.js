@@ -1,0 +1,20 @@
+// Buttons that copy what a field shows: data-copy is the id of the field.
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    button.textContent = (await copied(document.getElementById(button.dataset.copy))) ? "Copied" : "Not copied: press Ctrl+C";
+  });
+}
+
+// Without a secure connection there is no clipboard for scripts; the selection is then what is left.
+async function copied(field) {
+  field.focus();
+  field.select();
+  try {
+    await navigator.clipboard.writeText(field.value);
+    return true;
+  } catch (error) {
+    console.info("The clipboard is not open to this page:", error.name);
+    return document.execCommand("copy");
+  }
+}
