@@ -8,7 +8,7 @@ from django.db.models import Prefetch, Q
 
 from nodes.meter import slices
 from nodes.models import Gpu, Incident, Lease, LeaseGpu, Node, using
-from nodes.states import LIVE, NodeState
+from nodes.states import LIVE, IncidentState, NodeState
 from portal.base.words import in_words
 
 HOURS = 24
@@ -76,6 +76,18 @@ class NodeRow:
     leases: list[LeaseRow]
     bars: list[Bar]
     shares: list[Share]
+    undecided: int = 0  # attempts that it lists and this portal does not know
+
+    @property
+    def urgency(self) -> int:
+        """The place in the list: what waits for a person comes first, what is at rest last."""
+        if self.undecided or self.node.state == NodeState.QUARANTINED:
+            return 0
+        if self.node.state in (NodeState.OFFLINE, NodeState.PENDING):
+            return 1
+        if self.node.state == NodeState.ONLINE:
+            return 2 if self.unusable else 3
+        return 4
 
     @property
     def models(self) -> list["ModelCount"]:
@@ -110,11 +122,11 @@ def page_context(at: datetime) -> dict:
         Prefetch("incidents", Incident.objects.blocking(), to_attr="blocking"),
         Prefetch("leases", live.order_by("placed_at"), to_attr="live"),
     )
-    found = [node_row(node, begun, at) for node in nodes]
+    found = sorted((node_row(node, begun, at) for node in nodes), key=lambda row: row.urgency)
     return {
         "at": at,
         "rows": found,
-        "free": sum(row.free for row in found if row.node.state == NodeState.ONLINE),
+        "free": sum(row.free for row in found),
         "held": sum(row.held for row in found),
         "unusable": sum(row.unusable for row in found),
         "retired": Node.objects.filter(state=NodeState.RETIRED).count(),
@@ -126,7 +138,7 @@ def node_row(node: Node, begun: datetime, at: datetime) -> NodeRow:
     return NodeRow(
         node=node,
         contact=contact(node, at),
-        gpus=[_gpu_row(gpu, using(node.blocking, gpu.uuid)) for gpu in gpus],  # type: ignore[attr-defined]
+        gpus=[_gpu_row(node, gpu) for gpu in gpus],
         leases=[LeaseRow(x, slices(x, at).held_ms) for x in node.live],  # type: ignore[attr-defined]
         bars=utilization(gpus, begun, at) if gpus else [],
         shares=[
@@ -134,6 +146,7 @@ def node_row(node: Node, begun: datetime, at: datetime) -> NodeRow:
             Share("Memory", node.reserved_memory_bytes, node.memory_bytes, "bytes"),
             Share("Disk", node.reserved_disk_bytes, node.disk_bytes, "bytes"),
         ],
+        undecided=sum(row.state == IncidentState.OPEN for row in node.blocking),  # type: ignore[attr-defined]
     )
 
 
@@ -147,16 +160,17 @@ def contact(node: Node, at: datetime) -> str:
     return f"No contact for {in_words(silence)}. Work may still be running; nothing has been ended."
 
 
-def _gpu_row(gpu: Gpu, incident: str) -> GpuRow:
+def _gpu_row(node: Node, gpu: Gpu) -> GpuRow:
     if any(row.until is None for row in gpu.recent):  # type: ignore[attr-defined]
         return GpuRow(gpu, "held", gpu.reason)
     if not gpu.present:
         return GpuRow(gpu, "unusable", gpu.reason or "Not in the agent's last report.")
     if gpu.quarantined or not gpu.usable:
         return GpuRow(gpu, "unusable", gpu.reason or "Quarantined.")
-    if incident:
+    if incident := using(node.blocking, gpu.uuid):  # type: ignore[attr-defined]
         return GpuRow(gpu, "unusable", incident)
-    return GpuRow(gpu, "free", "")
+    # Said once for the node, not for each of its GPUs.
+    return GpuRow(gpu, "free" if node.state == NodeState.ONLINE else "unusable", "")
 
 
 def utilization(gpus: list[Gpu], begun: datetime, at: datetime) -> list[Bar]:
