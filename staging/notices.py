@@ -36,7 +36,7 @@ class Line:
     date: datetime
 
 
-type Lines = list[Line]
+type Lines = list[Line]  # the earliest date first
 
 
 def send_notices(*, at: datetime, stop: datetime | None = None) -> int:
@@ -142,7 +142,8 @@ def _context(team: Team, lines: Lines, at: datetime) -> dict[str, object]:
     return {
         "team": team.name,
         "count": len(lines),
-        "soon": any(line.days == 1 for line in lines),
+        "first": in_utc(lines[0].date),
+        "days": max(1, (lines[0].date - at).days),
         "datasets": [_facts(line, at) for line in lines],
     }
 

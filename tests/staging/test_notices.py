@@ -40,11 +40,12 @@ def test_seven_days_and_one_day_before(due, owner, mailoutbox):
     due(10)
     assert daily(NOON, 11) == [0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]
     assert [mail.recipients() for mail in mailoutbox] == [[owner.email]] * 2
-    assert "in a week" in mailoutbox[0].subject
+    assert mailoutbox[0].subject == "1 dataset of Climate is deleted in 7 days"
+    assert "is deleted on 2026-12-10 12:00 UTC." in mailoutbox[0].body
     assert "2026-12-10 12:00 UTC, in 7 days; the date was set by the team's policy" in (
         mailoutbox[0].body
     )
-    assert "within two days" in mailoutbox[1].subject
+    assert mailoutbox[1].subject == "1 dataset of Climate is deleted in 1 day"
 
 
 @pytest.mark.parametrize("hour", range(24))
