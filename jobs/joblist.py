@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import Count, Q
+from django.db.models import Count, Max, Q
 
+from jobs.endings import ending
 from jobs.held import held_ms
 from jobs.models import Job, JobQuerySet, Shard
-from jobs.states import JobState, Outcome, Reason, ShardState
+from jobs.states import JobState, Outcome, ShardState
+from jobs.waits import wait_sentences
 from portal.teams.models import Team
 
 
@@ -41,6 +43,16 @@ _WAITING = {
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """How many there are and have ended; exit code and detail mean something of a single one."""
+
+    total: int = 0
+    ended: int = 0
+    exit_code: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Row:
     job: Job
     sentence: str
@@ -49,41 +61,50 @@ class Row:
 
 
 def listed(jobs: Iterable[Job]) -> list[Row]:
+    """The rows, in a number of queries that does not grow with them."""
     rows = list(jobs)
-    held, counts = held_ms(rows), _piece_counts(rows)
-    return [
-        Row(job, sentence_of(job), pieces_of(job, *counts.get(job.pk, (0, 0))), held.get(job.pk))
-        for job in rows
-    ]
+    held, pieces = held_ms(rows), _pieces(rows)
+    waits = wait_sentences([job for job in rows if job.state == S.QUEUED])
+    found = []
+    for job in rows:
+        mine = pieces.get(job.pk, Pieces())
+        sentence = sentence_of(job, mine, waits.get(job.pk, ""))
+        found.append(Row(job, sentence, pieces_of(job, mine), held.get(job.pk)))
+    return found
 
 
-def _piece_counts(jobs: list[Job]) -> dict[int, tuple[int, int]]:
-    """Pieces, and those of them that have ended, by the job's primary key."""
-    ended = Count("id", filter=Q(state=ShardState.ENDED))
-    found = Shard.objects.filter(job__in=jobs).order_by().values("job")
-    return {
-        row["job"]: (row["pieces"], row["ended"])
-        for row in found.annotate(pieces=Count("id"), ended=ended)
-    }
+def _pieces(jobs: list[Job]) -> dict[int, Pieces]:
+    """By the job's primary key."""
+    found = Shard.objects.filter(job__in=jobs).order_by().values_list("job")
+    rows = found.annotate(
+        total=Count("id"),
+        ended=Count("id", filter=Q(state=ShardState.ENDED)),
+        code=Max("exit_code"),
+        said=Max("detail"),
+    )
+    return {pk: Pieces(*values) for pk, *values in rows}
 
 
-def sentence_of(job: Job) -> str:
-    """One sentence on where the job stands or how it ended."""
+def sentence_of(job: Job, pieces: Pieces, wait: str = "") -> str:
+    """One sentence on where the job stands, why it waits, or how it ended."""
     if job.state == S.ENDED:
         if job.outcome == Outcome.SUCCEEDED:
             return "Its output is verified in the store."
-        return Reason(job.reason).label if job.reason else ""
+        if pieces.total == 1:
+            return ending(job.reason, exit_code=pieces.exit_code, detail=pieces.detail)
+        return ending(job.reason)
     if job.cancel_asked_at:
         return "Cancel was asked for; waits for the node's word."
     if job.state == S.ACTIVE:
         who = "It" if job.shard_count == 1 else "At least one piece"
         return f"{who} holds compute or returns its output."
-    return _WAITING[S(job.state)]
+    return wait or _WAITING[S(job.state)]
 
 
-def pieces_of(job: Job, total: int, ended: int) -> str:
+def pieces_of(job: Job, pieces: Pieces) -> str:
     if job.state == S.DRAFT:
         return ""
-    if not total:
+    if not pieces.total:
         return f"{job.shard_count:,}"
-    return f"{total:,}" if job.state == S.ENDED else f"{ended:,} of {total:,} ended"
+    total = f"{pieces.total:,}"
+    return total if job.state == S.ENDED else f"{pieces.ended:,} of {total} ended"

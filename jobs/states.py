@@ -29,7 +29,7 @@ class Outcome(models.TextChoices):
     NONE = "", ""
     SUCCEEDED = "succeeded"  # exit 0 and the declared output is verified in the store
     FAILED = "failed"  # the work, or everything that was tried for it, failed
-    TIMED_OUT = "timed_out"  # it reached its declared hours
+    TIMED_OUT = "timed_out"  # its declared hours ended it
     CANCELLED = "cancelled"  # a member of the team ended it
     LOST = "lost"  # its node fell silent and the attempts were used up
 
@@ -41,6 +41,10 @@ class Reason(models.TextChoices):
     EXIT_CODE = "exit_code", "The work ended with an exit code other than 0."
     KILLED = "killed", "The work was ended by a signal."
     TIME_LIMIT = "time_limit", "The work reached its declared hours and was stopped."
+    TOLD_TO_STOP = (
+        "told_to_stop",
+        "The work was told to stop before its declared hours ran out, and ended.",
+    )
     MEMORY_LIMIT = "memory_limit", "The work used more memory than it declared and was stopped."
     DISK_LIMIT = "disk_limit", "The work wrote more than its scratch and output allow."
     PROCESS_LIMIT = "process_limit", "The work started more processes than allowed."

@@ -4,9 +4,10 @@ from datetime import datetime
 
 from jobs import capacity as job_capacity
 from jobs import held as job_held
+from jobs import waits as job_waits
 from jobs.models import Job, Shard
 from jobs.signals import cancel_asked, job_ended, shard_ended, shard_queued
-from nodes import capacity, doubt, held, leases, records, tasks
+from nodes import capacity, doubt, held, leases, records, tasks, waits
 from nodes.models import Lease
 from nodes.states import BEFORE_GRANT, TERMINAL, LeaseReason, LeaseState
 from portal.base.wake import wake
@@ -16,6 +17,7 @@ from staging.uploads import register_holder
 def connect() -> None:
     job_capacity.register(capacity.problem)
     job_held.register(held.held_by_job)
+    job_waits.register(waits.wait_sentences)
     register_holder("lease", lease_may_upload)
     job_ended.connect(_job_ended, dispatch_uid="nodes.job_ended")
     shard_ended.connect(_shard_ended, dispatch_uid="nodes.shard_ended")

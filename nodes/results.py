@@ -1,7 +1,8 @@
 """What becomes of a shard when its lease has been released: a result, a retry, or an end."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
@@ -15,11 +16,12 @@ from nodes.models import Lease
 from nodes.report import Report
 from nodes.states import LIVE, LeaseReason
 from portal.base.moves import move
+from portal.base.words import in_hms
 from staging import services as staging
 
+A_MOMENT = timedelta(seconds=1)  # killed at its limit, its end is told this exactly
 WORK_REASONS = {
     "killed": Reason.KILLED,
-    "time_limit": Reason.TIME_LIMIT,
     "memory_limit": Reason.MEMORY_LIMIT,
     "disk_limit": Reason.DISK_LIMIT,
     "process_limit": Reason.PROCESS_LIMIT,
@@ -105,7 +107,8 @@ def end_by_work(*, lease: Lease, problem: dict[str, str], at: datetime) -> None:
         jobs.requeue_shard(shard=shard, reason=reason, at=at, fault=False)
         return
     Shard.objects.filter(pk=shard.pk).update(kept_lease=lease.code)
-    detail = problem.get("output_detail", "")
+    told = reason == Reason.TOLD_TO_STOP
+    detail = told_to_stop(lease.time_limit) if told else problem.get("output_detail", "")
     jobs.end_shard(
         shard=shard,
         outcome=outcome,
@@ -120,7 +123,7 @@ def end_by_work(*, lease: Lease, problem: dict[str, str], at: datetime) -> None:
 def outcome_of(lease: Lease, problem: dict[str, str]) -> tuple[str, str]:
     """How the work of a lease without a fault ended; succeeded only with a verified output."""
     if lease.work_reason == "time_limit":
-        return Outcome.TIMED_OUT, Reason.TIME_LIMIT
+        return Outcome.TIMED_OUT, Reason.TOLD_TO_STOP if _ended_early(lease) else Reason.TIME_LIMIT
     if lease.work_reason in WORK_REASONS:
         return Outcome.FAILED, WORK_REASONS[lease.work_reason]
     if lease.exit_code != 0:
@@ -131,6 +134,22 @@ def outcome_of(lease: Lease, problem: dict[str, str]) -> tuple[str, str]:
     if lease.output_verified_at is None:
         return Outcome.FAILED, Reason.OUTPUT_MISSING
     return Outcome.SUCCEEDED, Reason.NONE
+
+
+def _ended_early(lease: Lease) -> bool:
+    """Whether the work heeded the signal that comes before its hours are up."""
+    if lease.running_at is None or lease.returning_at is None:
+        return False
+    return lease.returning_at - lease.running_at < lease.time_limit - A_MOMENT
+
+
+def told_to_stop(limit: timedelta) -> str:
+    """The sentence on work that ended at the signal; the agent sends it at half time at least."""
+    whole = timedelta(seconds=int(limit.total_seconds()))
+    margin = min(settings.TERM_MARGIN, timedelta(seconds=whole // timedelta(seconds=2)))
+    return (
+        f"The work was told to stop {in_hms(margin)} before its {in_hms(whole)} ran out, and ended."
+    )
 
 
 def accept_output(*, lease: Lease, files: int, byte_count: int, at: datetime) -> None:

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Q, QuerySet
 
 from jobs.models import Job
 from jobs.states import JobState, Outcome
 from nodes.meter import held_until
-from nodes.models import Lease, SchedulerReason
+from nodes.models import Lease
 from nodes.states import METERED
+from nodes.waits import explained
 from portal.base.clock import milliseconds
 from portal.teams.models import Team
 from staging.listing import totals_of
@@ -39,22 +40,12 @@ def _counted(jobs: QuerySet[Job]) -> QuerySet[Job]:
     )
 
 
-def _explained(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """With the scheduler's newest sentence on a waiting piece, and its prediction."""
-    newest = SchedulerReason.objects.filter(shard__job=OuterRef("pk"), shard__state="queued")
-    newest = newest.order_by("-at", "-id")
-    return jobs.annotate(
-        wait=Subquery(newest.values("sentence")[:1]),
-        predicted=Subquery(newest.values("predicted_start")[:1]),
-    )
-
-
 def page_context(team: Team, at: datetime) -> dict:
     """A fixed number of queries, whatever the team has."""
     mine = Job.objects.of_team(team)
     running = list(_counted(mine.filter(state=JobState.ACTIVE))[:FEW])
     in_line = mine.filter(state__in=[JobState.QUEUED, JobState.STAGING])
-    waiting = list(_explained(_counted(in_line))[:FEW])
+    waiting = list(explained(_counted(in_line))[:FEW])
     _add_held(running, at)
     datasets = Dataset.objects.of_team(team)
     tally = {

@@ -325,7 +325,7 @@ def test_an_output_window_that_is_over_releases_the_compute(job, agent, settings
         (0, "exited", "succeeded", ""),
         (3, "exited", "failed", "exit_code"),
         (137, "killed", "failed", "killed"),
-        (None, "time_limit", "timed_out", "time_limit"),
+        (143, "time_limit", "timed_out", "told_to_stop"),
         (None, "memory_limit", "failed", "memory_limit"),
         (None, "could_not_start", "failed", "could_not_start"),
     ],
@@ -342,6 +342,23 @@ def test_how_the_work_ended_is_how_the_piece_ends(job, agent, code, reason, outc
     job.refresh_from_db()
     assert (job.outcome, job.reason) == (outcome, because)
     assert LedgerRow.objects.get().uncounted_reason == ""
+
+
+@pytest.mark.parametrize(("hours", "because"), [(3, "told_to_stop"), (2, "time_limit")])
+def test_only_work_that_came_to_its_limit_is_said_to_have(job, agent, hours, because):
+    """Work that heeds the signal ends before its hours do; the page says which it was."""
+    lease = drive(agent, "running")
+    begun = db_now() - timedelta(hours=2)
+    steps = ("placed_at", "ready_at", "granted_at", "allocated_at", "running_at")
+    Lease.objects.update(time_limit=timedelta(hours=hours), **dict.fromkeys(steps, begun))
+    lease.exit = {"code": 143, "signal": None, "reason": "time_limit"}
+    for _ in range(4):
+        agent.advance(lease)
+        agent.poll()
+    shard = Shard.objects.get()
+    assert (shard.outcome, shard.reason) == ("timed_out", because)
+    told = "The work was told to stop 0:00:30 before its 3:00:00 ran out, and ended."
+    assert shard.detail == (told if because == "told_to_stop" else "")
 
 
 def test_exit_0_without_a_declared_path_is_output_missing(job, agent):

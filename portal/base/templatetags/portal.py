@@ -22,10 +22,7 @@ def in_bytes(number: int | None) -> str:
 @register.filter
 def declared(number: int | None) -> str:
     """Bytes as they were declared, in the form's unit: 1610612736 -> 1.5 GiB"""
-    if number is None:
-        return ""
-    gib = number / 2**30
-    return f"{gib:,.0f} GiB" if gib >= 1000 else f"{gib:.4g} GiB"
+    return "" if number is None else words.in_gib(number)
 
 
 @register.filter
@@ -65,6 +62,14 @@ def ahead(at: datetime | None) -> str:
         return ""
     left = at - timezone.now()
     return f"in {words.until(left)}" if left > timedelta(0) else "now"
+
+
+@register.filter
+def foreseen(at: datetime | None) -> str:
+    """As `ahead`, of a prediction: one that has passed promises nothing any more."""
+    if at is None or at > timezone.now():
+        return ahead(at)
+    return f"passed {age(at)}; not known anew yet"
 
 
 @register.simple_tag
