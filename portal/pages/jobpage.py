@@ -8,12 +8,14 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 
 from jobs import clearing
+from jobs.endings import ending
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, Reason, ShardState
 from nodes.meter import counted, slices
 from nodes.models import Lease, Node, SchedulerReason
 from nodes.states import METERED, LeaseState, NodeState
 from portal.base.icons import look_of
+from portal.base.words import hms_column
 from portal.pages import attempts, pieces
 from portal.pages.history import history
 from portal.pages.retention import Retention, retention
@@ -43,8 +45,8 @@ class Attempt:
     """A lease with its held time up to now, as a row of the pieces' table."""
 
     lease: Lease
-    held_ms: int
-    counted_ms: int
+    held: str
+    counted: str
     uncounted: str
 
 
@@ -178,16 +180,13 @@ def _sentence(job: Job, marks: Marks, waits: list[SchedulerReason], states: list
 
 
 def _reason(job: Job, pieces: int) -> str:
-    """Why the job did not succeed; of a single piece with its exit code."""
-    if job.reason == Reason.EXIT_CODE and pieces == 1:
-        code = job.shards.values_list("exit_code", flat=True).first()
-        if code is not None:
-            return f"The work ended with exit code {code}."
+    """Why the job did not succeed; of a single piece with its exit code and detail."""
     if job.reason == Reason.NO_NODE_FITS:
         end = job.events.filter(verb="end").last()
         if end and end.detail.get("sentence"):
             return str(end.detail["sentence"])
-    return job.get_reason_display() or "It ended without success."
+    piece = job.shards.values("exit_code", "detail").first() if pieces == 1 else None
+    return ending(job.reason, **(piece or {})) or "It ended without success."
 
 
 def _failed_piece(rows: list[tuple]) -> tuple[str, int] | None:
@@ -209,16 +208,22 @@ def _pieces(job: Job, only: str, page: str | None) -> Page:
 
 
 def _rows(page: Page, at: datetime) -> list[Piece]:
-    """The pieces of a page with their attempts, as the table shows them."""
+    """The pieces of a page with their attempts, as the table shows them.
+
+    Held and counted times are texts that add up to what the meter says of the same attempts.
+    """
+    leases = [lease for shard in page.object_list for lease in shard.leases.all()]
+    held = hms_column([slices(lease, at).held_ms for lease in leases])
+    charged = [counted(lease, at) for lease in leases]
+    of_counted = hms_column([ms for ms, _ in charged])
+    found = {
+        lease.pk: Attempt(lease, held[place], of_counted[place], charged[place][1])
+        for place, lease in enumerate(leases)
+    }
     return [
-        Piece(shard, [_attempt(lease, at) for lease in shard.leases.all()])
+        Piece(shard, [found[lease.pk] for lease in shard.leases.all()])
         for shard in page.object_list
     ]
-
-
-def _attempt(lease: Lease, at: datetime) -> Attempt:
-    charged, why = counted(lease, at)
-    return Attempt(lease, slices(lease, at).held_ms, charged, why)
 
 
 def _output_files(job: Job) -> list[File]:

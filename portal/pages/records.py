@@ -15,7 +15,7 @@ from jobs.models import Job
 from portal.base.crypto import record_public_key
 from portal.base.errors import DomainError, NotFound
 from portal.base.icons import look_of
-from portal.base.words import in_hms
+from portal.base.words import hms_column, hours_column, in_hms_exact
 from portal.pages.retention import retention
 from portal.teams.models import Team
 
@@ -68,6 +68,23 @@ def rows(team: Team, month: datetime | None) -> QuerySet[Job]:
     )
 
 
+COLUMNS_OF = {"held_ms": hms_column, "gpu_ms": hours_column, "counted_gpu_ms": hours_column}
+
+
+def _in_texts(found: list[dict], totals: dict | None = None) -> None:
+    """Put the texts of held, GPU and counted time on the rows, and on the totals below them.
+
+    Rows are those of a whole column where they come with its totals: then they add up.
+    """
+    for key, column in COLUMNS_OF.items():
+        name = key.removesuffix("_ms")
+        texts = column([row[key] for row in found], totals and totals[key])
+        for row, text in zip(found, texts, strict=False):
+            row[name] = text
+        if totals:
+            totals[name] = texts[-1]
+
+
 def _with_retention(job: Job) -> Job:
     job.data_retention = [retention(row.dataset) for row in job.inputs.all()]  # type: ignore[attr-defined]
     job.output_retention = retention(job.output)  # type: ignore[attr-defined]
@@ -88,12 +105,19 @@ def page_context(team: Team, month_text: str, page: str | None) -> dict:
         .annotate(jobs=Count("pk", distinct=True), **sums())
         .order_by("-month")
     )
+    totals = finished(team, month).aggregate(jobs=Count("pk", distinct=True), **sums())
+    by_month = list(months)
+    _in_texts(by_month)
+    all_on_this_page = found.paginator.num_pages == 1
+    _in_texts([vars(job) for job in found.object_list], totals if all_on_this_page else None)
+    if not all_on_this_page:
+        _in_texts([], totals)
     return {
         "page": found,
         "rate_text": settings.RATE_TEXT,
         "month": month,
-        "months": list(months),
-        "totals": finished(team, month).aggregate(jobs=Count("pk", distinct=True), **sums()),
+        "months": by_month,
+        "totals": totals,
     }
 
 
@@ -109,7 +133,7 @@ def _cells(job: Job) -> list[str]:
     held, gpu, counted = job.held_ms, job.gpu_ms, job.counted_gpu_ms  # type: ignore[attr-defined]
     values = [
         job.code, job.name, _iso(job.submitted_at), _iso(job.ended_at),
-        look_of(job.state, job.outcome).word, job.shard_count, job.gpus, in_hms(held),
+        look_of(job.state, job.outcome).word, job.shard_count, job.gpus, in_hms_exact(held),
         _hours(held), _hours(gpu), _hours(counted), "; ".join(data), output.word,
         _iso(output.at),
     ]  # fmt: skip

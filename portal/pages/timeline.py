@@ -15,6 +15,7 @@ from nodes.meter import JobMeter, held_until
 from nodes.models import Lease
 from portal.base.clock import milliseconds
 from portal.base.epoch import from_ms, to_ms
+from portal.base.words import TENTH, hms_column, precision, shares
 
 # Highest first: which phase names a moment that several attempts share.
 METERED = ("run", "output", "launch", "release")
@@ -41,7 +42,6 @@ PHASES = {
 }  # each with the step of a lease that begins it
 ORDER = ("staging", "queue", "fetch", "ready", "launch", "run", "output", "release", "delivery")
 BAR_WIDTH = 1000
-SECOND = 1000
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,16 @@ class Held:
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """A row of the table beside the bar: time by the clock, and held time over all attempts."""
+    """A row of the table beside the bar: time by the clock, and held time over all attempts.
+
+    `wall` and `held` are the same as texts, which add up to those below them.
+    """
 
     phase: str
     wall_ms: int
     held_ms: int | None
+    wall: str = ""
+    held: str = ""
 
     @property
     def word(self) -> str:
@@ -96,7 +101,9 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`lengths`: ms in which at least one attempt was in each metered phase."""
+    """`lengths`: ms in which at least one attempt was in each metered phase, in whole tenths of a
+    second. `wall` and `held` are what stands below the rows.
+    """
 
     start: datetime
     end: datetime
@@ -104,6 +111,8 @@ class Timeline:
     rows: list[PhaseRow]
     waiting_for_data_ms: int
     lengths: dict[str, int]
+    wall: str
+    held: str
 
     @property
     def wall_ms(self) -> int:
@@ -191,21 +200,21 @@ def timeline(job: Job, leases: Iterable[Lease], held: Held, at: datetime) -> Tim
     times: dict[str, list[tuple[int, int]]] = {phase: [] for phase in PHASES}
     for phase, begun, done in of_leases:
         times[phase].append((to_ms(begun), to_ms(done)))
-    rows = _rows(stretches, held.phases)
-    return Timeline(start, end, stretches, rows, held.waited_ms, _lengths(times))
+    return _told(start, end, stretches, held, times)
 
 
 def _lengths(times: dict[str, list[tuple[int, int]]]) -> dict[str, int]:
     """How long each metered phase was, its overlapping times taken once."""
-    found = {}
+    found = []
     for phase in METERED:
         total, last = 0, 0
         for begun, done in sorted(times[phase]):
             if done > last:
                 total += done - max(begun, last)
                 last = done
-        found[phase] = total
-    return found
+        found.append(total)
+    units = shares(found, TENTH)
+    return {phase: TENTH * number for phase, number in zip(METERED, units, strict=True)}
 
 
 def rough_timeline(
@@ -242,8 +251,7 @@ def rough_timeline(
     for phase, begun, done in _ground(job, last_end, bool(live), end):
         _add(steps[phase], to_ms(begun) - zero, to_ms(done) - zero, width)
     stretches = _placed(_drawn(steps, zero, stop, width), start, end)
-    rows = _rows(stretches, held.phases)
-    return Timeline(start, end, stretches, rows, held.waited_ms, _lengths(times))
+    return _told(start, end, stretches, held, times)
 
 
 def _drawn(
@@ -284,9 +292,42 @@ def _add(steps: list[int], begun: int, done: int, width: int) -> None:
         steps[min(len(steps) - 1, -(-done // width))] -= 1
 
 
-def _rows(stretches: list[Stretch], held: dict[str, int]) -> list[PhaseRow]:
+def _told(
+    start: datetime,
+    end: datetime,
+    stretches: list[Stretch],
+    held: Held,
+    times: dict[str, list[tuple[int, int]]],
+) -> Timeline:
+    rows, wall, sum_held = _rows(stretches, held.phases, milliseconds(end - start))
+    lengths = _lengths(times)
+    return Timeline(start, end, stretches, rows, held.waited_ms, lengths, wall, sum_held)
+
+
+def _alike(
+    wall: dict[str, int], held: dict[str, int], metered: list[str], shown: list[str]
+) -> list[int]:
+    """The times by the clock, where they are the held ones rounded as those are."""
+    unit = precision([held[phase] for phase in metered])
+    units = dict(zip(metered, shares([held[phase] for phase in metered], unit), strict=True))
+    same = {phase for phase in metered if wall[phase] == held[phase]}
+    return [unit * units[phase] if phase in same else wall[phase] for phase in shown]
+
+
+def _rows(
+    stretches: list[Stretch], held: dict[str, int], whole_ms: int
+) -> tuple[list[PhaseRow], str, str]:
+    """The phases that the job has come to, as the table shows them, and the two sums below."""
     wall = dict.fromkeys(ORDER, 0)
     for stretch in stretches:
         wall[stretch.phase] += stretch.ms
-    rows = [PhaseRow(phase, wall[phase], held.get(phase)) for phase in ORDER]
-    return [row for row in rows if row.wall_ms >= SECOND or row.metered]
+    metered = [phase for phase in ORDER if held.get(phase)]
+    shown = [phase for phase in ORDER if wall[phase] >= TENTH or phase in metered]
+    *texts, sum_held = hms_column([held[phase] for phase in metered])
+    of_held = dict(zip(metered, texts, strict=True))
+    *of_wall, sum_wall = hms_column(_alike(wall, held, metered, shown), whole_ms)
+    rows = [
+        PhaseRow(phase, wall[phase], held.get(phase), text, of_held.get(phase, ""))
+        for phase, text in zip(shown, of_wall, strict=True)
+    ]
+    return rows, sum_wall, sum_held

@@ -7,6 +7,9 @@ from django import forms
 from django.core.paginator import Paginator
 from django.template import Context, Template
 from django.template.loader import render_to_string
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.models import Job
 from jobs.states import JobState, Outcome, ShardState
@@ -58,14 +61,59 @@ def test_columns_are_named_as_people_write_them(model):
     ("length", "text"),
     [
         (0, "0:00:00"),
-        (999, "0:00:00"),
+        (340, "0:00:00.3"),
+        (999, "0:00:01.0"),
+        (59_949, "0:00:59.9"),
+        (59_950, "0:01:00"),
+        (timedelta(seconds=30), "0:00:30"),
         (61_000, "0:01:01"),
         (timedelta(days=5, seconds=9), "120:00:09"),
-        (-5000, "-0:00:05"),
+        (-5000, "-0:00:05.0"),
     ],
 )
 def test_lengths_are_hours_minutes_seconds(length, text):
     assert words.in_hms(length) == text
+
+
+@pytest.mark.parametrize(
+    ("parts", "texts"),
+    [
+        ([340, 340, 340], ["0:00:00.4", "0:00:00.3", "0:00:00.3", "0:00:01.0"]),
+        (
+            [1_340, 9_460, 990, 100],
+            ["0:00:01.3", "0:00:09.5", "0:00:01.0", "0:00:00.1", "0:00:11.9"],
+        ),
+        ([3_600_000, 60_400], ["1:00:00", "0:01:00", "1:01:00"]),
+        ([3_600_000, 400], ["1:00:00.0", "0:00:00.4", "1:00:00.4"]),
+        ([3_600_000, 0, 2_000], ["1:00:00.0", "0:00:00", "0:00:02.0", "1:00:02.0"]),
+        ([], ["0:00:00"]),
+    ],
+)
+def test_a_column_of_lengths_adds_up_to_its_sum(parts, texts):
+    assert words.hms_column(parts) == texts
+
+
+@given(
+    parts=st.lists(st.integers(0, 10**8), max_size=20),
+    unit=st.sampled_from([words.TENTH, words.SECOND, 3_600_000]),
+)
+def test_shares_add_up_and_are_off_by_less_than_one_unit(parts, unit):
+    found = words.shares(parts, unit)
+    assert sum(found) == words.rounded(sum(parts), unit)
+    assert all(abs(n * unit - part) < unit for n, part in zip(found, parts, strict=True))
+
+
+def test_a_column_of_hours_keeps_a_short_run_from_reading_0():
+    assert words.hours_column([9_000, 18_500]) == ["0.0025", "0.0051", "0.0076"]
+    assert words.hours_column([3_600_000, 1_800_000]) == ["1.00", "0.50", "1.50"]
+
+
+def test_a_prediction_that_has_passed_promises_nothing():
+    now = timezone.now()
+    page = Template("{% load portal %}{{ at|foreseen }}")
+    assert page.render(Context({"at": now + timedelta(minutes=3, seconds=9)})) == "in 3 min"
+    text = page.render(Context({"at": now - timedelta(minutes=3)}))
+    assert text == "passed 3 min ago; not known anew yet"
 
 
 def test_lengths_in_words_and_hours():
