@@ -8,6 +8,7 @@ from staging.datasets import LONGEST_NAME, MOST_DAYS
 class NewDatasetForm(forms.Form):
     name = forms.CharField(
         label="Name",
+        error_messages={"required": "Give the dataset a name."},
         max_length=LONGEST_NAME,
         help_text="What your team will know this data by.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
@@ -34,6 +35,7 @@ class NewDatasetForm(forms.Form):
 class KeepForm(forms.Form):
     keep_days = forms.IntegerField(
         label="Days from now",
+        error_messages={"required": "Say for how many days, or 0 for no date."},
         min_value=0,
         max_value=MOST_DAYS,
         help_text="0: no date, it stays until your team deletes it.",

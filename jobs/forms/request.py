@@ -30,8 +30,7 @@ class RequestForm(forms.Form):
         label="Hours",
         initial="1",
         help_text="For one piece at most: 4, 0.5, 30 min, 1:30. "
-        f"SIGTERM comes {settings.TERM_MARGIN.seconds} s before the end, at half time at the "
-        "earliest.",
+        f"SIGTERM comes up to {settings.TERM_MARGIN.seconds} s before the end.",
     )
     shards = WholeField(
         what="Pieces",

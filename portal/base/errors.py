@@ -9,6 +9,7 @@ class DomainError(Exception):
 
     code = "refused"
     status = 400
+    page = "error.html"  # the template that a person sees
 
     def __init__(self, sentence: str, **data: object) -> None:
         super().__init__(sentence)

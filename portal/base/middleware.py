@@ -68,4 +68,4 @@ class DomainErrorMiddleware:
             return None
         if wants_json(request):
             return JsonResponse(error.as_json(), status=error.status)
-        return render(request, "error.html", {"error": error}, status=error.status)
+        return render(request, error.page, {"error": error}, status=error.status)

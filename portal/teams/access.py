@@ -10,6 +10,12 @@ from portal.teams.models import Invitation, Membership, Team, User
 SESSION_KEY = "team"
 
 
+class NoTeam(Forbidden):
+    """A person of no team at a page of a team: told what a team is, and how to come into one."""
+
+    page = "teams/none.html"
+
+
 def memberships(user) -> QuerySet[Membership]:
     return Membership.objects.filter(user_id=user.pk).select_related("team").order_by("team__name")
 
@@ -33,7 +39,7 @@ def actor_of(request: HttpRequest) -> str:
 def require_team(request: HttpRequest) -> Team:
     """The current team; a person of no team is told so."""
     if request.team is None:  # type: ignore[attr-defined]
-        raise Forbidden("You are not a member of any team. An admin of a team can invite you.")
+        raise NoTeam("You are not a member of any team. An admin of a team can invite you.")
     return request.team  # type: ignore[attr-defined]
 
 

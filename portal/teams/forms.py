@@ -2,10 +2,11 @@
 
 from django import forms
 from django.contrib.auth.password_validation import (
-    password_validators_help_texts,
+    password_validators_help_text_html,
     validate_password,
 )
 
+from portal.teams.account_forms import MISSING
 from portal.teams.accounts import local_path
 from portal.teams.models import Membership, User
 
@@ -16,11 +17,13 @@ class InviteForm(forms.Form):
     email = forms.EmailField(
         label="Email address",
         max_length=254,
+        error_messages={"required": "Give the address of the person to invite."},
         help_text="The invitation works for an account with this address only.",
         widget=forms.EmailInput(attrs={"autocomplete": "off"}),
     )
     role = forms.ChoiceField(
         label="Role",
+        error_messages={"required": "Say whether it is a member or an admin."},
         choices=Membership.Role.choices,
         initial=Membership.Role.MEMBER,
         help_text="Members declare jobs and datasets and see all of the team's. "
@@ -56,12 +59,14 @@ class NewAccountForm(forms.Form):
     password1 = forms.CharField(
         label="Password",
         strip=False,
+        error_messages={"required": MISSING["password1"]},
         max_length=LONGEST_PASSWORD,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     password2 = forms.CharField(
         label="The same password again",
         strip=False,
+        error_messages={"required": MISSING["password2"]},
         max_length=LONGEST_PASSWORD,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
@@ -69,7 +74,7 @@ class NewAccountForm(forms.Form):
     def __init__(self, *args, email: str, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.email = email
-        self.fields["password1"].help_text = " ".join(password_validators_help_texts())
+        self.fields["password1"].help_text = password_validators_help_text_html()
 
     def clean_password1(self) -> str:
         password = self.cleaned_data["password1"]

@@ -2,6 +2,7 @@
 // is there at the first paint.
 (() => {
   const key = "e31-theme";
+  const adminKey = "theme"; // where the operators' admin looks for the same choice
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -22,6 +23,7 @@
     root.dataset.theme = shown() === "dark" ? "light" : "dark";
     try {
       localStorage.setItem(key, root.dataset.theme);
+      localStorage.setItem(adminKey, root.dataset.theme);
     } catch (error) {
       console.info("The theme cannot be remembered here:", error.name);
     }

@@ -58,7 +58,7 @@ def test_the_other_team_is_not_on_the_page(owner_client, stranger):
 
 
 def test_an_operator_of_no_team_is_told_so(operator_client):
-    assert "not a member of any team" in page(operator_client, "/team/", 403)
+    assert "You are in no team yet" in page(operator_client, "/team/", 403)
 
 
 @pytest.mark.parametrize("name", ["", "invite", "switch"])
