@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -21,7 +22,7 @@ from staging.datasets import ON_ITS_WAY_OUT
 from staging.forms import KeepForm, NewDatasetForm
 from staging.history import history, who
 from staging.keys import upload_key
-from staging.models import Dataset
+from staging.models import Dataset, File
 from staging.states import DatasetKind, DatasetReason, DatasetState
 
 PER_PAGE = 50
@@ -34,7 +35,9 @@ def staging(request: HttpRequest) -> HttpResponse:
     """The team's datasets, those that are gone at the end of the filters."""
     team = require_team(request)
     shown = request.GET.get("kind", "")
-    rows = Dataset.objects.of_team(team)
+    # An output is a dataset from the submit on, and worth a row once something has come back.
+    has_file = Exists(File.objects.filter(dataset=OuterRef("pk")))
+    rows = Dataset.objects.of_team(team).filter(~Q(kind=DatasetKind.OUTPUT) | has_file)
     if shown == "deleted":
         rows = rows.filter(state=DatasetState.PURGED)
     else:
@@ -197,9 +200,10 @@ def dataset_delete(request: HttpRequest, code: str) -> HttpResponse:
     context = {
         "dataset": row,
         "held_by": held_by,
-        "title": f"Delete {row.name}?",
+        "title": f"Delete “{row.name}”?",
         "consequence": (
-            f"{totals.files:,} files with {in_bytes(totals.size)} leave the store for good. "
+            f"{totals.files:,} file{'s' if totals.files != 1 else ''} with "
+            f"{in_bytes(totals.size)} leave{'' if totals.files != 1 else 's'} the store for good. "
             "Bytes that another dataset of your team also holds stay there. The list of files "
             "stays, with who deleted it and when."
         ),

@@ -43,10 +43,12 @@ export function order(list, filter, kept = new Map()) {
   return rows;
 }
 
-export function wordFor(list, index) {
+// `still` is what every file that is on its way waits for: "paused", "waits for contact".
+export function wordFor(list, index, still = "") {
   const state = list.state[index];
   const note = list.notes.get(index);
   const kept = list.confirmed[index] && !arrived(state) ? `${ofBytes(list.confirmed[index], list.size[index])} kept` : inBytes(list.size[index]);
+  if (still && may.pause(state)) return `${still}, ${kept}`;
   if (state === S.SENDING && note) return note;
   if (state === S.SENDING) return list.confirmed[index] ? ofBytes(list.confirmed[index], list.size[index]) : `sending, ${inBytes(list.size[index])}`;
   const word = WORDS[state] ?? "";
@@ -64,6 +66,7 @@ export class Rows {
     this.shown = new Map();
     this.height = 0;
     this.closed = false; // nothing can be done to any file any more
+    this.still = "";
     space.addEventListener("click", (event) => this.clicked(event));
   }
 
@@ -184,10 +187,10 @@ export class Rows {
     const { list } = this;
     const state = list.state[index];
     set(element.name, list.names[index]);
-    set(element.word, wordFor(list, index));
+    set(element.word, wordFor(list, index, this.still));
     element.word.title = list.notes.get(index) ?? "";
     element.bar.value = list.size[index] ? list.confirmed[index] / list.size[index] : Number(arrived(state));
-    const look = `${state} ${this.closed}`;
+    const look = `${state} ${this.closed} ${this.still}`;
     if (element.look === look) return;
     element.look = look;
     element.title = list.path(index);
@@ -207,7 +210,7 @@ export class Rows {
   fillActs(element, name, state) {
     const focused = element.acts.contains(document.activeElement);
     const buttons = Object.keys(ACTS)
-      .filter((act) => !this.closed && may[act](state))
+      .filter((act) => !this.closed && may[act](state) && !(act === "pause" && this.still === "paused"))
       .map((act) => {
         const button = document.createElement("button");
         Object.assign(button, { type: "button", className: "button-link", textContent: ACTS[act] });

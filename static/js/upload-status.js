@@ -5,7 +5,7 @@ import { files, inBytes, inCount, inWords, ofBytes } from "./upload-words.js";
 
 const MILESTONES = [25, 50, 75];
 const SAY_AFTER_MS = 3000; // shorter losses of the connection are nobody's business
-const MOST_REFUSED = 100;
+const MOST_NAMED = 100;
 const MOST_AGAIN = 10;
 const $ = (id) => document.getElementById(id);
 
@@ -27,6 +27,30 @@ export class Status {
     this.again = false;
     this.closed = false; // nothing can be added any more
     this.listing = false; // what was chosen is still being read: no share of it is known
+    this.active = false; // files are on their way, or about to be
+    this.named = {}; // which rows stand in the notices of names
+    const { files: all, uploaded, bytes, arrived } = $("uploader").dataset;
+    this.begun = { files: Number(uploaded), bytes: Number(arrived) }; // there when the page was made
+    this.first = { files: Number(all), bytes: Number(bytes) };
+  }
+
+  // Files of the dataset, and their bytes, that arrived before this page and are not in its list.
+  outside(list) {
+    const known = this.known ?? this.first;
+    const clamp = (number, most) => Math.max(0, Math.min(number, most));
+    return { files: clamp(known.files - list.files, this.begun.files), bytes: clamp(known.bytes - list.bytes, this.begun.bytes) };
+  }
+
+  // Long enough without contact to be worth a word.
+  get cutOff() {
+    const { outOfReach, going } = this.engine;
+    return Boolean(outOfReach && going && Date.now() - outOfReach >= SAY_AFTER_MS);
+  }
+
+  // What every file that is on its way waits for, if anything.
+  get still() {
+    if (this.engine.paused) return "paused";
+    return this.cutOff ? "waits for contact" : "";
   }
 
   draw() {
@@ -35,25 +59,28 @@ export class Status {
     $("transfer").hidden = !list.length;
     if (!list.length) return;
     this.title(engine, list);
-    const [part, whole] = list.bytes ? [list.confirmedBytes, list.bytes] : [list.there, list.files];
+    const outside = this.outside(list);
+    const bytes = { part: list.confirmedBytes + outside.bytes, whole: list.bytes + outside.bytes };
+    const count = { part: list.there + outside.files, whole: list.files + outside.files };
+    const { part, whole } = bytes.whole ? bytes : count;
     this.highest = share(part, whole, this.again || whole !== this.whole ? 0 : this.highest);
     this.again = false;
     this.whole = whole;
-    this.totals(list, this.highest);
-    this.marks(list);
+    this.totals(list, this.highest, bytes.whole ? ofBytes(part, whole) : `${inCount(part)} of ${files(whole)}`);
+    this.marks(list, count);
     this.buttons(engine, list);
     this.notices(engine);
-    this.refused(list);
+    this.names(list, S.REFUSED, "refused");
+    this.names(list, S.FAILED, "failed");
     this.milestone(Math.floor(this.highest * 100), list);
   }
 
-  totals(list, share) {
+  totals(list, share, done) {
     const percent = list.files && list.there === list.files ? 100 : Math.min(99, Math.floor(share * 100));
-    const done = list.bytes ? ofBytes(list.confirmedBytes, list.bytes) : `${inCount(list.there)} of ${files(list.files)}`;
     $("transfer-text").textContent = this.listing ? `${files(list.files)} so far, ${inBytes(list.bytes)}; reading what you chose` : `${done}, ${percent} %, ${this.end(list)}`;
     $("transfer-progress").value = list.files && list.there === list.files ? 1 : share;
     const left = this.left(list);
-    $("transfer-rate").textContent = list.there === list.files || !this.engine.going ? "" : rate(left);
+    $("transfer-rate").textContent = list.there === list.files || !this.engine.going || this.cutOff ? "" : rate(left);
   }
 
   end(list) {
@@ -61,6 +88,7 @@ export class Status {
     if (list.there === list.files) return "all uploaded";
     if (this.engine.paused) return "paused";
     if (this.engine.stopped) return "stopped";
+    if (this.cutOff) return "no contact";
     if (!this.engine.busy) return `${files(list.files - list.there)} left`;
     const left = this.left(list);
     return left ? `about ${inWords(left.p50)}` : "time left not known yet";
@@ -71,10 +99,10 @@ export class Status {
     return this.engine.moving ? timeLeft(this.known, list.bytes - list.confirmedBytes) : null;
   }
 
-  marks(list) {
+  marks(list, count) {
     const portal = this.known ?? {}; // of the whole dataset, this list being a part of it
-    const whole = Math.max(list.files, portal.files ?? 0);
-    $("mark-uploaded").textContent = `${inCount(Math.max(list.there, portal.uploaded ?? 0))} of ${inCount(whole)}`;
+    const whole = Math.max(count.whole, portal.files ?? 0);
+    $("mark-uploaded").textContent = `${inCount(Math.max(count.part, portal.uploaded ?? 0))} of ${inCount(whole)}`;
     const verified = portal.state === "staged" ? whole : Math.max(portal.verified ?? 0, list.count(S.VERIFIED, S.STAGED));
     $("mark-verified").textContent = `${inCount(verified)} of ${inCount(whole)}`;
     $("mark-staged").textContent = `${inCount(portal.state === "staged" ? whole : 0)} of ${inCount(whole)}`;
@@ -99,7 +127,9 @@ export class Status {
 
   title(engine, list) {
     const active = engine.going || this.listing;
+    this.active = active;
     $("uploader").classList.toggle("uploader-active", Boolean(list.length));
+    $("uploader").classList.toggle("uploader-going", active);
     $("drop-text").textContent = active ? "Drop more files or folders here" : "Drop files or folders here";
     if (this.closed) $("upload-title").textContent = "Uploaded";
     else if (active) $("upload-title").textContent = "Uploading";
@@ -114,18 +144,15 @@ export class Status {
     $("elsewhere").hidden = !engine.turn.elsewhere;
   }
 
-  refused(list) {
-    const count = list.count(S.REFUSED);
-    if (count === this.refusedCount) return;
-    this.refusedCount = count;
-    $("refused").hidden = !count;
-    const lines = [];
-    for (const index of list.in(S.REFUSED)) {
-      if (lines.length === MOST_REFUSED) break;
-      lines.push(line(`${list.path(index)}: ${list.notes.get(index)}`));
-    }
-    if (count > lines.length) lines.push(line(`and ${inCount(count - lines.length)} more`));
-    $("refused-list").replaceChildren(...lines);
+  // The names in one state with their reasons in full: a row has room for the beginning only.
+  names(list, state, id) {
+    const rows = list.count(state) ? [...list.in(state)] : [];
+    if (String(rows) === this.named[id]) return;
+    this.named[id] = String(rows);
+    $(id).hidden = !rows.length;
+    const lines = rows.slice(0, MOST_NAMED).map((index) => line(`${list.path(index)}: ${list.notes.get(index)}`));
+    if (rows.length > lines.length) lines.push(line(`and ${inCount(rows.length - lines.length)} more`));
+    $(`${id}-list`).replaceChildren(...lines);
   }
 
   milestone(percent, list) {

@@ -33,6 +33,8 @@ class Page {
     this.reading = 0; // sources that are being walked
     this.sealed = false;
     this.over = false;
+    this.fetching = false; // the part that shows what the portal knows
+    this.fetchAgain = false;
   }
 
   begin() {
@@ -199,6 +201,11 @@ class Page {
     addEventListener("resize", () => this.draw());
     addEventListener("beforeunload", (event) => engine.busy && !this.sealed && event.preventDefault());
     setInterval(() => this.draw(), 1000);
+    const live = (event) => event.detail.requestConfig?.elt?.id === "dataset-live";
+    document.addEventListener("htmx:beforeSend", (event) => {
+      if (live(event)) this.fetching = true;
+    });
+    document.addEventListener("htmx:afterRequest", (event) => live(event) && this.fetched());
     // The one poll is the uploader's; the list below is refreshed now and then.
     document.addEventListener("htmx:beforeRequest", (event) => {
       const polled = event.target.id === "dataset-live" && event.detail.requestConfig.triggeringEvent?.type !== "refresh";
@@ -226,8 +233,11 @@ class Page {
   draw() {
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => {
+      const before = this.status.active;
       this.status.draw();
+      this.rows.still = this.status.still;
       if (this.list.length) this.rows.draw();
+      if (before && !this.status.active) this.refresh(true); // the portal's own list is shown again
     });
   }
 
@@ -235,7 +245,16 @@ class Page {
     if (!now && !changed) return;
     if (!now && performance.now() - (this.refreshed ?? -REFRESH_MS) < REFRESH_MS) return;
     this.refreshed = performance.now();
-    globalThis.htmx?.trigger("#dataset-live", "refresh");
+    // One on its way may be older than what is to be shown, and takes its element away with it.
+    if (this.fetching) this.fetchAgain = true;
+    else globalThis.htmx?.trigger("#dataset-live", "refresh");
+  }
+
+  fetched() {
+    this.fetching = false;
+    if (!this.fetchAgain) return;
+    this.fetchAgain = false;
+    this.refresh(true);
   }
 
   say(text) {
@@ -286,7 +305,8 @@ class Page {
     const { list } = this;
     this.draw();
     if (this.reading || this.sealed || this.sealing || list.count(S.NEEDED, S.DIFFERS, S.PAUSED)) return;
-    if (list.count(S.FAILED)) return problem(`${files(list.count(S.FAILED))} could not be sent. Try again, or remove them.`);
+    const failed = list.count(S.FAILED);
+    if (failed) return problem(`${files(failed)} could not be sent. Try again, or remove ${failed === 1 ? "it" : "them"}.`);
     if (!list.files || list.count(S.REFUSED)) return announce("Everything that is accepted was uploaded.");
     if (await this.engine.turn.wanted()) return; // another tab has more to send, and ends it
     this.sealing = true;

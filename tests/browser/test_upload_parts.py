@@ -107,6 +107,27 @@ def test_rows_are_grouped_by_folder(run):
     assert run("upload-rows", body, paths=paths) == wanted
 
 
+def test_a_row_says_what_it_waits_for(run):
+    body = """
+      const { List, S } = await import("/static/js/upload-list.js");
+      const list = new List();
+      const states = [S.READY, S.SENDING, S.UPLOADED, S.FAILED];
+      for (const state of states) list.add(`f${state}`, 2000, 0, state);
+      list.confirm(1, 500);
+      list.note(3, "it is gone");
+      const words = (still) => [0, 1, 2, 3].map((at) => found.wordFor(list, at, still));
+      return ["", "paused", "waits for contact"].map(words);
+    """
+    going, paused, cut = run("upload-rows", body)
+    assert going == ["waiting, 2 kB", "500 bytes of 2 kB", "2 kB", "failed: it is gone"]
+    assert paused == ["paused, 2 kB", "paused, 500 bytes of 2 kB kept", *going[2:]]
+    assert cut == [
+        "waits for contact, 2 kB",
+        "waits for contact, 500 bytes of 2 kB kept",
+        *going[2:],
+    ]
+
+
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1_000_003])
 def test_the_slow_sha256_is_the_quick_one(run, size):
     body = """

@@ -1,10 +1,12 @@
 """The list of jobs: what a row says, filters, pages, and nothing of another team."""
 
+from datetime import timedelta
+
 import pytest
 
 from jobs.logs import append_log, log_size, read_log
 from jobs.services import cancel
-from nodes.models import LedgerRow
+from nodes.models import LedgerRow, SchedulerReason
 from portal.base.clock import db_now
 from tests.factories import make_dataset, make_job, make_node
 from tests.jobs.test_logs import attempt
@@ -57,6 +59,25 @@ def test_what_a_row_says(owner_client, four):
     assert "Waits for its data to be in the store. Not metered." in text
     assert "0 of 3 ended" in text
     assert "The work ended with an exit code other than 0." in text
+
+
+def test_a_row_says_why_the_job_waits_and_with_which_code_it_ended(owner_client, team):
+    now, said = db_now(), "Needs 8 GPUs on one node; the most free is 4 until 14:10 UTC."
+    waits = make_job(team, name="Waits", state="queued", shards=1).shards.get()
+    for number in range(2):
+        at = now - timedelta(minutes=number)
+        SchedulerReason.objects.create(
+            shard=waits, at=at, cause="gpus", sentence=f"{said} {number}"
+        )
+    assert f"{said} 0" in shown(owner_client)
+    ended = {"state": "ended", "outcome": "failed", "reason": "exit_code", "ended_at": now}
+    failed = make_job(team, name="Fails", shards=1, **ended)
+    failed.shards.update(exit_code=3)
+    assert "The work ended with exit code 3." in shown(owner_client)
+    told = {**ended, "outcome": "timed_out", "reason": "told_to_stop"}
+    sentence = "The work was told to stop 0:00:30 before its 0:01:00 ran out, and ended."
+    make_job(team, name="Heeds", shards=1, **told).shards.update(detail=sentence)
+    assert sentence in shown(owner_client)
 
 
 def test_held_time_is_of_the_ledger_and_of_what_runs(owner_client, four):

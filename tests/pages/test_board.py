@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
-from nodes.models import LeaseGpu
+from nodes.models import Incident, LeaseGpu
 from portal.base.clock import db_now
 from portal.pages import board
 from tests.factories import make_node
@@ -103,3 +103,25 @@ def test_the_number_of_queries_does_not_grow(operator_client, team, django_asser
         scenes.running_job(team, make_node(f"n{number}", gpus=8))
     with django_assert_max_num_queries(len(one)):
         operator_client.get(reverse("nodes"))
+
+
+def test_gpus_of_a_node_that_takes_no_work_are_not_free(operator_client):
+    make_node("lab", gpus=3, state="drained", reason="Memory is replaced.")
+    html = shown(operator_client)
+    assert "0 free, 0 held, 3 unusable while the node is drained" in html
+    assert "0 GPUs free, 0 held, 3 unusable." in html
+
+
+def test_what_waits_for_a_person_comes_first_and_says_so(operator_client):
+    make_node("a-well", gpus=1)
+    make_node("b-silent", state="offline")
+    lists = make_node("c-lists")
+    for lease in ("q7x2k9m4ab", "b7x2k9m4ab"):
+        Incident.objects.create(
+            node=lists, lease=lease, token="1.4", cause="unknown", first_seen_at=scenes.ago(9),
+            last_seen_at=scenes.ago(2), report={}, gpus=[],
+        )  # fmt: skip
+    html = shown(operator_client)
+    assert "2 attempts here are unknown to this portal" in html
+    names = [html.index(f">{name}</h2>") for name in ("c-lists", "b-silent", "a-well")]
+    assert names == sorted(names)

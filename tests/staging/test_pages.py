@@ -10,8 +10,9 @@ from django.test import Client
 
 from portal.base.clock import db_now
 from staging import services
-from staging.models import Dataset, Upload
+from staging.models import Dataset, File, Upload
 from staging.states import DatasetState
+from tests.factories import make_dataset
 
 pytestmark = pytest.mark.django_db
 NAMES = ["a.txt", "d/with space", "d/'q\"uote", "d/100%25", "d/e/🌡", "-rf", "d/<b>&amp;"]
@@ -95,7 +96,7 @@ class TestPages:
 
     def test_the_title_starts_with_the_state(self, owner_client, full):
         page = owner_client.get(url(full)).content.decode()
-        assert "<title>Staged · " in " ".join(page.split()).replace("<title> ", "<title>")
+        assert "<title>Staged: " in " ".join(page.split()).replace("<title> ", "<title>")
 
     def test_names_are_text(self, owner_client, full):
         page = owner_client.get(url(full), {"folder": "d"}).content.decode()
@@ -146,15 +147,21 @@ class TestPages:
         page = owner_client.get(url(dataset)).content.decode()
         assert "1 of 1 file is unfinished" in page
 
+    def test_an_output_is_listed_once_it_has_a_file(self, owner_client, team):
+        output = make_dataset(team, name="Output of Count", kind="output", state="declared")
+        assert "Output of Count" not in owner_client.get("/staging/").content.decode()
+        File.objects.create(dataset=output, path="a", size=3)
+        assert "Output of Count" in owner_client.get("/staging/").content.decode()
+
     def test_an_abandoned_upload_is_called_expired(self, owner_client, dataset, owner):
         entries = [services.Entry(path="a", size=9)]
         services.declare_files(dataset=dataset, entries=entries, actor=owner.email)
         Upload.objects.update(expires_at=db_now() - timedelta(days=1))
         services.expire_uploads(at=db_now())
         page = owner_client.get(url(dataset)).content.decode()
-        assert "<title>Expired · " in page
+        assert "<title>Expired: " in page
         assert "It was not finished in time" in page
-        assert "by the portal" not in page
+        assert "by the portal" not in page.split('id="events"')[0]
         assert "the portal</span>" in page  # who did it, not "system"
         assert "expired" in owner_client.get("/staging/").content.decode()
 

@@ -55,14 +55,20 @@ def test_all_that_failed_are_tried_again(server, wire, person, dataset, source):
     wire.stall()
     tab.choose(source)
     tab.row("small").get_by_text("uploaded").wait_for()
+    portals = tab.page.locator("#files")
+    assert not portals.is_visible()  # it is behind while files are on their way
     tab.page.click("#pause")
     until(lambda: "paused" in tab.total, "it is paused")
+    tab.row("a").get_by_text("paused").wait_for()
+    assert tab.row("a").get_by_role("button", name="Pause").count() == 0
+    portals.wait_for()
     away = source.rename(source.parent / "away")
     wire.mend()
     tab.page.click("#resume")
     for name in ("a", "b"):
         tab.row(name).get_by_text("failed").wait_for()
     until(lambda: "could not be sent" in tab.page.inner_text("#upload-error"), "it is said")
+    assert "src/a: it" in tab.page.inner_text("#failed")
     away.rename(source)
     tab.page.click("#retry")
     tab.sealed()
