@@ -324,7 +324,7 @@ class Incident(models.Model):
     """
 
     node = models.ForeignKey(Node, models.CASCADE, related_name="incidents")
-    lease = models.CharField(max_length=16, help_text="Code of the attempt.")
+    lease = models.CharField("attempt", max_length=16, help_text="Its code.")
     token = models.CharField(max_length=20)
     cause = models.CharField(max_length=8, choices=IncidentCause)
     state = models.CharField(
@@ -379,7 +379,9 @@ class LedgerRow(models.Model):
     `uncounted_reason` says why the rest is not.
     """
 
-    lease = models.OneToOneField(Lease, models.PROTECT, related_name="ledger")
+    lease = models.OneToOneField(
+        Lease, models.PROTECT, related_name="ledger", verbose_name="attempt"
+    )
     gpus = models.PositiveIntegerField()
     allocated_at = models.DateTimeField()
     ended_at = models.DateTimeField()
