@@ -21,4 +21,4 @@ def explained(jobs: QuerySet[Job]) -> QuerySet[Job]:
 def wait_sentences(jobs: list[Job]) -> dict[int, str]:
     """The sentences by the job's primary key, in one query."""
     found = explained(Job.objects.filter(pk__in=[job.pk for job in jobs])).order_by()
-    return {pk: wait for pk, wait in found.values_list("pk", "wait") if wait}
+    return {job.pk: job.wait for job in found.only("pk") if job.wait}  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from django import forms
 from django.conf import settings
@@ -92,6 +93,7 @@ class NodeForm(forms.ModelForm):
     class Meta:
         model = Node
         fields = ("name", "simulated")
+        error_messages: ClassVar = {"name": {"required": "Give the node a name."}}
 
     def clean_name(self) -> str:
         """A name stands in sentences, file names and log lines."""

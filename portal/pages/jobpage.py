@@ -185,8 +185,9 @@ def _reason(job: Job, pieces: int) -> str:
         end = job.events.filter(verb="end").last()
         if end and end.detail.get("sentence"):
             return str(end.detail["sentence"])
-    piece = job.shards.values("exit_code", "detail").first() if pieces == 1 else None
-    return ending(job.reason, **(piece or {})) or "It ended without success."
+    piece = job.shards.first() if pieces == 1 else None
+    code, detail = (piece.exit_code, piece.detail) if piece else (None, "")
+    return ending(job.reason, exit_code=code, detail=detail) or "It ended without success."
 
 
 def _failed_piece(rows: list[tuple]) -> tuple[str, int] | None:

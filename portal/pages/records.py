@@ -78,7 +78,7 @@ def _in_texts(found: list[dict], totals: dict | None = None) -> None:
     """
     for key, column in COLUMNS_OF.items():
         name = key.removesuffix("_ms")
-        texts = column([row[key] for row in found], totals and totals[key])
+        texts = column([row[key] for row in found], totals[key] if totals else None)
         for row, text in zip(found, texts, strict=False):
             row[name] = text
         if totals:
@@ -106,7 +106,7 @@ def page_context(team: Team, month_text: str, page: str | None) -> dict:
         .order_by("-month")
     )
     totals = finished(team, month).aggregate(jobs=Count("pk", distinct=True), **sums())
-    by_month = list(months)
+    by_month = [dict(row) for row in months]
     _in_texts(by_month)
     all_on_this_page = found.paginator.num_pages == 1
     _in_texts([vars(job) for job in found.object_list], totals if all_on_this_page else None)

@@ -3,6 +3,8 @@
 Of the connections that teams make, operators see where they lead and whether they work.
 """
 
+from typing import ClassVar
+
 from django import forms
 from django.contrib import admin
 from django.db.models import Model
@@ -28,6 +30,10 @@ class ServerFolderForm(forms.ModelForm):
     class Meta:
         model = ServerFolder
         fields = ("name", "path", "teams")
+        error_messages: ClassVar = {
+            "name": {"required": "Give the folder a name."},
+            "path": {"required": "Give the folder's path on the server."},
+        }
 
     def clean_path(self) -> str:
         try:
@@ -73,6 +79,13 @@ class RoleConnectionForm(forms.ModelForm):
     class Meta:
         model = Connection
         fields = ("team", "name", "endpoint", "region", "bucket", "prefix", "path_style")
+        error_messages: ClassVar = {
+            "team": {"required": "Choose the team that reads through it."},
+            "name": {"required": "Give the connection a name."},
+            "endpoint": {"required": "Give the address of the store."},
+            "region": {"required": "Give the store's region."},
+            "bucket": {"required": "Give the name of the bucket."},
+        }
         help_texts = {"prefix": "The most that the team may read: a folder of the bucket."}
 
     def clean(self) -> dict:

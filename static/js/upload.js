@@ -14,6 +14,7 @@ import { Watch } from "./upload-watch.js";
 import { files, inBytes } from "./upload-words.js";
 
 const REFRESH_MS = 10000; // the portal's own list below, while files are on their way
+const SETTLED_MS = 100; // after an answer; until then its new element hears nothing
 const SLEPT_MS = 20000;
 const ENDED = ["staged", "failed", "stale", "expiring", "purged"];
 const $ = (id) => document.getElementById(id);
@@ -205,7 +206,7 @@ class Page {
     document.addEventListener("htmx:beforeSend", (event) => {
       if (live(event)) this.fetching = true;
     });
-    document.addEventListener("htmx:afterRequest", (event) => live(event) && this.fetched());
+    document.addEventListener("htmx:afterRequest", (event) => live(event) && setTimeout(() => this.fetched(), SETTLED_MS));
     // The one poll is the uploader's; the list below is refreshed now and then.
     document.addEventListener("htmx:beforeRequest", (event) => {
       const polled = event.target.id === "dataset-live" && event.detail.requestConfig.triggeringEvent?.type !== "refresh";
