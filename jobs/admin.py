@@ -3,7 +3,7 @@
 from django.contrib import admin
 
 from jobs.models import Job, JobEvent, Shard
-from portal.base.site import OperatorAdmin, ReadOnlyInline
+from portal.base.site import EventInline, OperatorAdmin, ReadOnlyInline
 from portal.base.words import in_gib
 
 
@@ -26,10 +26,9 @@ class ShardInline(ReadOnlyInline):
         return super().get_queryset(request).exclude(outcome="succeeded")
 
 
-class JobEventInline(ReadOnlyInline):
+class JobEventInline(EventInline):
     model = JobEvent
-    verbose_name_plural = "What happened"
-    fields = readonly_fields = ("at", "verb", "from_state", "to_state", "reason")
+    fields = readonly_fields = ("at", "what", "from_state", "to_state", "reason")
 
 
 @admin.register(Job)

@@ -2,16 +2,15 @@
 
 from django.contrib import admin
 
-from portal.base.site import OperatorAdmin, ReadOnlyInline
+from portal.base.site import EventInline, OperatorAdmin
 from portal.base.words import in_bytes
 from staging.models import Dataset, DatasetEvent
 from staging.sync import admin as sync_admin  # noqa: F401  Django finds it through here
 
 
-class DatasetEventInline(ReadOnlyInline):
+class DatasetEventInline(EventInline):
     model = DatasetEvent
-    verbose_name_plural = "What happened"
-    fields = readonly_fields = ("at", "verb", "from_state", "to_state", "reason")
+    fields = readonly_fields = ("at", "what", "from_state", "to_state", "reason")
 
 
 @admin.register(Dataset)

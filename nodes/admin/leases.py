@@ -3,14 +3,13 @@
 from django.contrib import admin
 
 from nodes.models import Lease, LeaseEvent
-from portal.base.site import OperatorAdmin, ReadOnlyInline
+from portal.base.site import EventInline, OperatorAdmin
 from portal.base.words import in_gib
 
 
-class LeaseEventInline(ReadOnlyInline):
+class LeaseEventInline(EventInline):
     model = LeaseEvent
-    verbose_name_plural = "What happened"
-    fields = readonly_fields = ("at", "actor", "verb", "from_state", "to_state", "reason")
+    fields = readonly_fields = ("at", "actor", "what", "from_state", "to_state", "reason")
 
 
 STEPS = (

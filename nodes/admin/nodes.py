@@ -22,7 +22,7 @@ from nodes.admin.incidents import IncidentInline
 from nodes.models import Node, NodeEvent
 from nodes.states import HOLDING, NODE_MOVES, NodeState
 from portal.base.errors import DomainError
-from portal.base.site import OperatorAdmin, ReadOnlyInline
+from portal.base.site import EventInline, OperatorAdmin
 from portal.base.words import in_gib
 from portal.teams.access import actor_of
 
@@ -103,10 +103,9 @@ class NodeForm(forms.ModelForm):
         return name
 
 
-class NodeEventInline(ReadOnlyInline):
+class NodeEventInline(EventInline):
     model = NodeEvent
-    verbose_name_plural = "What happened"
-    fields = readonly_fields = ("at", "actor", "verb", "from_state", "to_state", "why")
+    fields = readonly_fields = ("at", "actor", "what", "from_state", "to_state", "why")
     ordering = ("-at", "-id")
 
     @admin.display(description="reason")

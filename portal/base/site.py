@@ -108,3 +108,13 @@ class ReadOnlyInline(SeeOnly, admin.TabularInline):
     can_delete = False
     show_change_link = False
     view_on_site = False
+
+
+class EventInline(ReadOnlyInline):
+    """What happened to the row that is looked at; `what` is the verb of the event in words."""
+
+    verbose_name_plural = "What happened"
+
+    @admin.display(description="what")
+    def what(self, event: Any) -> str:
+        return event.verb.replace("_", " ")
