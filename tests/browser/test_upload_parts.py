@@ -107,6 +107,29 @@ def test_rows_are_grouped_by_folder(run):
     assert run("upload-rows", body, paths=paths) == wanted
 
 
+def test_what_arrived_before_the_page_counts_from_the_first_drawing_on(run):
+    """One of three files is there; the other two are listed as unfinished, then chosen again."""
+    body = """
+      const { List, S } = await import("/static/js/upload-list.js");
+      const box = document.body.appendChild(document.createElement("div"));
+      box.id = "uploader";
+      Object.assign(box.dataset, { files: 3, uploaded: 1, bytes: 25, arrived: 3 });
+      const list = new List();
+      const status = new found.Status({ list });
+      list.add("a", 10, 0, S.NEEDED);
+      list.add("b", 14, 0, S.NEEDED);
+      const seen = [status.outside(list)];
+      list.add("c", 1, 0); // the one that is there is chosen too
+      seen.push(status.outside(list));
+      status.known = { files: 4, bytes: 30 }; // another was declared
+      list.add("d", 5, 0);
+      seen.push(status.outside(list));
+      return seen;
+    """
+    nothing = {"files": 0, "bytes": 0}
+    assert run("upload-status", body) == [{"files": 1, "bytes": 1}, nothing, nothing]
+
+
 def test_a_row_says_what_it_waits_for(run):
     body = """
       const { List, S } = await import("/static/js/upload-list.js");
