@@ -1,4 +1,4 @@
-// Buttons that copy what a field shows: data-copy is the id of the field.
+// Buttons that copy what a field or a piece of text shows: data-copy is its id.
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
@@ -9,9 +9,10 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
 // Without a secure connection there is no clipboard for scripts; the selection is then what is left.
 async function copied(field) {
   field.focus();
-  field.select();
+  if (field.select) field.select();
+  else getSelection().selectAllChildren(field);
   try {
-    await navigator.clipboard.writeText(field.value);
+    await navigator.clipboard.writeText(field.value ?? field.textContent);
     return true;
   } catch (error) {
     console.info("The clipboard is not open to this page:", error.name);
