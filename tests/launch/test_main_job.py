@@ -149,7 +149,7 @@ def test_the_record_is_printed(record, capsys):
     text = capsys.readouterr().out
     assert "staged     2.0 s after submit" in text
     assert "queued     8.0 s, not metered" in text
-    assert "held 0:00:08 (8.0 s), GPU time 4.0 s" in text
+    assert "held 0:00:08.0 (8.0 s), GPU time 4.0 s" in text
     assert "1,740 files, 31.7 MB" in text
     assert "5 files, 1.5 kB, verified in the store" in text
     assert "* simulated GPUs: made up" in text
