@@ -16,12 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nodes.agent import interpreter
+
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
 NAMESPACES = ("user", "pid", "net", "ipc", "uts")
 UID = 1000
 TMP, SHM = "/tmp", "/dev/shm"  # noqa: S108 - the sandbox's own, not this machine's
 PROBE_SECONDS = 20
+LIBRARIES = "LD_LIBRARY_PATH"
 # `running` means that the work's own first instruction comes next: the shell that is already
 # inside says so on a descriptor of its own, and then becomes the work.
 START = 'printf s >&"$E31_STARTED"; exec {E31_STARTED}>&-; unset E31_STARTED; exec "$@"'
@@ -93,24 +96,35 @@ def places(folder: Path, isolated: bool) -> dict[str, str]:
     """The paths of a lease as its work sees them."""
     if isolated:
         at = {"data": "/data", "output": "/output", "scratch": "/scratch", "work": "/work"}
-        own = "/run/e31"
+        own, python = "/run/e31", interpreter.inside()
     else:
         at = {name: str(folder / name) for name in ("data", "output", "scratch", "work")}
-        own = str(folder / "etc")
-    return {**at, "etc": own, "home": at["scratch"] + "/home", "tmp": at["scratch"] + TMP}
+        own, python = str(folder / "etc"), sys.base_prefix
+    more = {"home": at["scratch"] + "/home", "tmp": at["scratch"] + TMP}
+    return {**at, **more, "etc": own, "python": python}
 
 
 def variables(launch: dict[str, Any], at: dict[str, str]) -> dict[str, str]:
     """All variables of the work; those of the portal win over the team's."""
-    path = f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    given = launch["environment"]
     own = {"E31_DATA": at["data"], "E31_OUTPUT": at["output"], "E31_SCRATCH": at["scratch"]}
     own |= {"E31_WORK": at["work"], "HOME": at["home"], "TMPDIR": at["tmp"]}
-    return {"PATH": path, **launch["environment"], **library_path(), **own}
+    path = {"PATH": interpreter.search_path(at)}
+    return {**path, **given, **_libraries(given.get(LIBRARIES, ""), at), **own}
+
+
+def _libraries(teams: str, at: dict[str, str]) -> dict[str, str]:
+    """The team's own folders of libraries, then those that the agent's Python needs."""
+    outside = library_path().get(LIBRARIES, "")
+    isolated = at["data"] == "/data"
+    needed = interpreter.libraries(outside, SYSTEM) if isolated else [outside]
+    found = ":".join(path for path in (teams, *needed) if path)
+    return {LIBRARIES: found} if found else {}
 
 
 def library_path() -> dict[str, str]:
     """Where the agent's own Python finds its libraries, on machines that say so by a variable."""
-    return {k: os.environ[k] for k in ("LD_LIBRARY_PATH",) if os.environ.get(k)}
+    return {LIBRARIES: os.environ[LIBRARIES]} if os.environ.get(LIBRARIES) else {}
 
 
 def command(launch: dict[str, Any], at: dict[str, str], most_tasks: int | None) -> list[str]:
@@ -143,6 +157,7 @@ def prepare(folder: Path) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name, content in SYNTHETIC.items():
         (folder / "etc" / name).write_text(content, encoding="ascii")
+    interpreter.write_scripts(folder / "etc" / "bin")
 
 
 def bwrap_arguments(
@@ -152,7 +167,7 @@ def bwrap_arguments(
     arguments = [f"--unshare-{name}" for name in NAMESPACES]
     arguments += ["--unshare-cgroup-try", "--disable-userns", "--die-with-parent", "--new-session"]
     arguments += ["--uid", str(UID), "--gid", str(UID), "--hostname", "e31", "--cap-drop", "ALL"]
-    arguments += [*_system(), *_prefix()]
+    arguments += [*_system(), *interpreter.binds()]
     # As root the work's user is root outside too, without capabilities: files of /proc and
     # /proc/sys that the kernel gives to root by their owner alone must be read-only.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
@@ -180,13 +195,6 @@ def _system() -> Iterator[str]:
     for name in ETC:
         if os.path.exists(f"/etc/{name}"):
             yield from ("--ro-bind", f"/etc/{name}", f"/etc/{name}")
-
-
-def _prefix() -> Iterator[str]:
-    """The agent's own Python, which is the first environment; one below /usr is there already."""
-    for prefix in dict.fromkeys((sys.base_prefix, os.path.realpath(sys.base_prefix))):
-        if not prefix.startswith("/usr/") and prefix != "/usr":
-            yield from ("--ro-bind", prefix, prefix)
 
 
 def _devices(gpus: list[dict[str, Any]]) -> Iterator[str]:

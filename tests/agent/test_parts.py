@@ -459,17 +459,6 @@ def test_simulated_gpus_keep_their_names():
     json.dumps(found)
 
 
-# -- a Python whose libraries are found by a variable
-
-
-def test_the_work_gets_the_library_path_of_the_agents_python(monkeypatch, tmp_path):
-    at = sandbox.places(tmp_path, isolated=True)
-    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    assert "LD_LIBRARY_PATH" not in sandbox.variables({"environment": {}}, at)
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
-    assert sandbox.variables({"environment": {}}, at)["LD_LIBRARY_PATH"] == "/opt/python/lib"
-
-
 def test_a_supervisor_that_cannot_start_is_a_fault_at_once(monkeypatch, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2; exit 127\n")

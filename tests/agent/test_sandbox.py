@@ -13,6 +13,8 @@ from nodes.agent import sandbox
 from tests.agent.conftest import ROOT, RunningAgent
 from tests.agent.portal_stub import CREDENTIAL, script
 
+HOMES = {"/home/", "/root/", str(Path.home()) + "/"}
+
 pytestmark = pytest.mark.sandbox
 
 ESCAPES = """
@@ -98,6 +100,9 @@ check("root", lambda: sorted(os.listdir("/")))
 check("user", lambda: __import__("pwd").getpwuid(os.getuid()).pw_name)
 check("host", socket.gethostname)
 check("environment", lambda: sorted(os.environ))
+check("values", lambda: sorted(os.environ.values()))
+check("python", lambda: (sys.base_prefix, sys.executable, sys.path))
+check("script", lambda: subprocess.check_output([os.path.basename(SCRIPT), "--version"]))
 check("shm", lambda: open("/dev/shm/x", "w").write("x"))
 check("tmp", lambda: open("/tmp/x", "w").write("x"))
 check("awk", lambda: subprocess.check_output(["awk", "BEGIN{print 1}"]))
@@ -118,6 +123,7 @@ def secret(tmp_path) -> Path:
 def escapes(state: Path, secret: Path, port: int) -> str:
     values = {"STATE": str(state), "SECRET": str(secret), "PORT": port, "PARENT": os.getpid()}
     values["ABSTRACT"] = "e31-test"
+    values["SCRIPT"] = "pip3" if Path(sys.base_prefix, "bin", "pip3").exists() else "python3"
     return "\n".join(f"{k} = {v!r}" for k, v in values.items()) + ESCAPES
 
 
@@ -134,7 +140,9 @@ def assert_sealed(lease) -> dict[str, str]:
     assert works["capabilities"] == "['0000000000000000']"
     assert set(json.loads(works["fds"])) <= {0, 1, 2, 3}
     assert works["root"].count("work") == 1
-    assert "'home'" not in works["root"]
+    assert not [name for name in ("home", "root", "Users") if f"'{name}'" in works["root"]]
+    for said in ("values", "python"):
+        assert not [prefix for prefix in HOMES if prefix in works[said]], works[said]
     assert not [name for name in ("nvidia", "sda", "vda", "mem", "kvm") if name in works["devices"]]
     assert "E31_STARTED" not in works["environment"]
     assert "E31_ENROL_TOKEN" not in works["environment"]
