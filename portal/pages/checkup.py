@@ -1,6 +1,5 @@
 """What `manage.py doctor` looks at, one function a subject; each yields findings in sentences."""
 
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from nodes.models import NO_ISOLATION, Incident, Node
 from nodes.states import NodeState
 from portal.base.words import in_bytes, in_words
 from portal.pages import parts
+from portal.private import database_files, open_to_others
 from portal.teams import mail
 from portal.teams.models import User
 
@@ -96,20 +96,26 @@ def keys() -> Iterator[Finding]:
     if not folder.is_dir():
         yield note("There are no key files: all keys come from the environment.")
         return
-    open_to_others = [p for p in (folder, *sorted(folder.iterdir())) if _mode(p) & 0o077]
-    for path in open_to_others:
+    found = [path for path in (folder, *sorted(folder.iterdir())) if open_to_others(path)]
+    for path in found:
         yield problem(f"{path} can be read by other users of this machine: chmod go= {path}")
-    if not open_to_others:
+    if not found:
         yield fine("Only this installation's user can read its keys.")
-    if settings.DATA_DIR.is_dir() and _mode(settings.DATA_DIR) & 0o007:
-        yield note(
-            f"Other users of this machine can look into {settings.DATA_DIR}. "
-            f"To prevent it: chmod o= {settings.DATA_DIR}"
-        )
 
 
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
+def data() -> Iterator[Finding]:
+    """Sessions and hashes of passwords lie in the database, outputs and logs in the folder."""
+    paths = [settings.DATA_DIR, *_database_files()]
+    found = [path for path in paths if open_to_others(path)]
+    for path in found:
+        yield problem(f"{path} can be read by other users of this machine: chmod go= {path}")
+    if not found:
+        yield fine("Only this installation's user can read its data.")
+
+
+def _database_files() -> list[Path]:
+    name = settings.DATABASES["default"]["NAME"]
+    return database_files(Path(name)) if connection.vendor == "sqlite" else []
 
 
 def address() -> Iterator[Finding]:
@@ -252,6 +258,7 @@ SUBJECTS = (
     broker,
     store,
     keys,
+    data,
     address,
     mailing,
     static_files,

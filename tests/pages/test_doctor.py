@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 from django.core.management import call_command
@@ -92,6 +93,21 @@ def test_keys_that_others_can_read(settings):
     assert f"chmod go= {folder}" in said(checkup.keys)
     folder.chmod(0o700)
     assert "problem" not in said(checkup.keys)
+
+
+def test_data_that_others_can_read(settings, tmp_path, monkeypatch):
+    data = tmp_path / "var"
+    data.mkdir(mode=0o700)
+    database = data / "portal.sqlite3"
+    database.touch(mode=0o600)
+    settings.DATA_DIR = data
+    monkeypatch.setitem(settings.DATABASES["default"], "NAME", str(database))
+    monkeypatch.setattr(checkup, "connection", SimpleNamespace(vendor="sqlite"))
+    assert said(checkup.data) == "fine: Only this installation's user can read its data."
+    for path, mode in ((data, 0o750), (database, 0o640), (data / "portal.sqlite3-wal", 0o604)):
+        path.touch()
+        path.chmod(mode)
+        assert f"problem: {path} can be read" in said(checkup.data)
 
 
 def test_keys_from_the_environment_need_no_files(settings):
