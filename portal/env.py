@@ -4,6 +4,7 @@ An empty variable counts as unset, so that a unit file may list all of them.
 """
 
 import ipaddress
+import json
 import os
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,6 +18,19 @@ TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 MOST_DIGITS = 30
 # These may go without a host: they name a path, or a server's own socket.
 LOCAL_SCHEMES = {"file", "sqlite", "unix", "postgres", "postgresql"}
+LEFT_BY_RUN = "running.json"  # in the data folder, while `make run` is up
+MAY_BE_LEFT = {"PUBLIC_URL", "ALLOW_PROCESS_ISOLATION"}
+
+
+def left_by_run(data: Path) -> dict[str, str]:
+    """What `make run` on this data folder has decided, for the commands of other shells."""
+    try:
+        found = json.loads((data / LEFT_BY_RUN).read_text())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: str(value) for name, value in found.items() if name in MAY_BE_LEFT}
 
 
 def is_address(text: str, schemes: set[str]) -> bool:
@@ -30,13 +44,17 @@ def is_address(text: str, schemes: set[str]) -> bool:
 
 
 class Env:
-    """Reads variables from a mapping (the process's environment by default)."""
+    """Reads variables from a mapping (the process's environment by default).
+
+    What it does not set is looked up in `beneath`.
+    """
 
     def __init__(self, source: Mapping[str, str] | None = None) -> None:
         self.source = os.environ if source is None else source
+        self.beneath: Mapping[str, str] = {}
 
     def text(self, name: str, default: str = "") -> str:
-        return self.source.get(name, "").strip() or default
+        return self.source.get(name, "").strip() or self.beneath.get(name, "") or default
 
     def flag(self, name: str, default: bool = False) -> bool:
         raw = self.text(name).lower()

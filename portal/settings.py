@@ -4,6 +4,7 @@ docs/SETTINGS.md lists the variables. Defaults make one machine work with nothin
 SQLite, an embedded broker, a folder as the store.
 """
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,12 +12,16 @@ import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.csp import CSP
 
-from portal.env import Env
+from portal import private
+from portal.env import Env, left_by_run
 from portal.keys import read_or_make_key
 
 env = Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = env.folder("E31_DATA_DIR", BASE_DIR / "var")
+env.beneath = left_by_run(DATA_DIR)  # while `make run` is up: the address it listens at
+with suppress(OSError):  # whoever writes there next says it better
+    private.close_folder(DATA_DIR)
 
 DEBUG = env.flag("DEBUG")
 SECRET_KEY = env.text("SECRET_KEY") or read_or_make_key(DATA_DIR / "keys" / "secret-key")
@@ -97,6 +102,8 @@ DATABASE_URL = env.url(
 )
 DATABASES = {"default": dj_database_url.parse(DATABASE_URL, conn_max_age=60)}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    if DATABASES["default"]["NAME"] != ":memory:":
+        private.close_database(Path(DATABASES["default"]["NAME"]))
     DATABASES["default"]["OPTIONS"] = {
         # IMMEDIATE: a transaction that will write says so at its start, so compare-and-swap
         # never fails half-way with "database is locked". FULL: a commit survives a power cut.

@@ -2,12 +2,15 @@
 
 import errno
 import fcntl
+import json
 import os
 import socket
 from pathlib import Path
 from typing import IO
 
+from portal.env import LEFT_BY_RUN
 from portal.launch.errors import CannotStart
+from portal.private import close_folder
 
 SOCKET_PATH_LIMIT = 100  # bytes; sockaddr_un holds 108 on Linux and 104 on macOS
 
@@ -15,7 +18,7 @@ SOCKET_PATH_LIMIT = 100  # bytes; sockaddr_un holds 108 on Linux and 104 on macO
 def check_writable(folder: Path) -> None:
     trial = folder / f".writable-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        close_folder(folder)
         trial.touch()
         trial.unlink()
     except OSError as error:
@@ -23,6 +26,17 @@ def check_writable(folder: Path) -> None:
             f"The data folder {folder} cannot be written to ({error.strerror}); "
             "set E31_DATA_DIR to a folder that can."
         ) from error
+
+
+def leave_settings(folder: Path, values: dict[str, str]) -> None:
+    """For the commands of other shells: what this run decided that their environment lacks."""
+    draft = folder / f".{LEFT_BY_RUN}-{os.getpid()}"
+    draft.write_text(json.dumps(values))
+    draft.replace(folder / LEFT_BY_RUN)
+
+
+def take_settings_away(folder: Path) -> None:
+    (folder / LEFT_BY_RUN).unlink(missing_ok=True)
 
 
 def check_database(path: Path) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.env import Env
+from portal.env import MAY_BE_LEFT, Env
 from portal.launch.crew import Crew, Part
 from portal.launch.errors import Asked, CannotStart
 from portal.launch.output import Printer
@@ -23,8 +23,10 @@ from portal.launch.place import (
     check_database,
     check_socket_path,
     check_writable,
+    leave_settings,
     lock_folder,
     open_port,
+    take_settings_away,
 )
 from portal.launch.process import ROOT, adopt_orphans
 
@@ -71,8 +73,16 @@ def take_place() -> Place:
         lock = lock_folder(data)
         listener = open_port(host, port)
         port = listener.getsockname()[1]
-        os.environ.setdefault("PUBLIC_URL", local_url(host, port))
+        take_settings_away(data)
+        if not env.text("PUBLIC_URL"):
+            os.environ["PUBLIC_URL"] = local_url(host, port)
+        # One machine and one person: without user namespaces the agent falls back to plain
+        # processes, and every page that shows it says so. Installations leave this off.
+        if not env.text("ALLOW_PROCESS_ISOLATION"):
+            os.environ["ALLOW_PROCESS_ISOLATION"] = "true"
         from portal import settings
+
+        leave_settings(data, {name: os.environ[name] for name in MAY_BE_LEFT})
     except ImproperlyConfigured as error:
         raise CannotStart(str(error)) from error
     broker = settings.BROKER_SOCKET if settings.EMBEDDED_BROKER else None
@@ -88,9 +98,6 @@ def base_env(place: Place) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         # A person watches: what is well is not said. LOG_LEVEL=INFO tells every move.
         "LOG_LEVEL": os.environ.get("LOG_LEVEL") or "WARNING",
-        # One machine and one person: without user namespaces the agent falls back to plain
-        # processes, and every page that shows it says so. Installations leave this off.
-        "ALLOW_PROCESS_ISOLATION": os.environ.get("ALLOW_PROCESS_ISOLATION", "true"),
     }
 
 
@@ -233,4 +240,5 @@ def launch(command: str) -> int:
         return 0 if command == "run" else 130
     finally:
         crew.stop()
+        take_settings_away(place.data)
         crew.say("everything has stopped")

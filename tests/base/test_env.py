@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.env import Env
+from portal.env import Env, left_by_run
 
 
 def env(value: str) -> Env:
@@ -106,3 +106,20 @@ def test_the_error_never_holds_a_secret_address():
     with pytest.raises(ImproperlyConfigured) as caught:
         env("mysql://user:hunter2@db/x").url("X", "", {"sqlite"})
     assert "hunter2" not in str(caught.value)
+
+
+def test_what_a_run_left_counts_where_the_environment_is_silent(tmp_path):
+    (tmp_path / "running.json").write_text('{"PUBLIC_URL": "http://127.0.0.1:8471", "DEBUG": "1"}')
+    reader = Env({"X": "own", "PUBLIC_URL": " "})
+    reader.beneath = left_by_run(tmp_path)
+    assert reader.text("PUBLIC_URL", "default") == "http://127.0.0.1:8471"
+    assert reader.flag("DEBUG") is False
+    reader.source = {"PUBLIC_URL": "https://gpu.example"}
+    assert reader.text("PUBLIC_URL") == "https://gpu.example"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
+def test_what_a_run_left_in_pieces_counts_as_nothing(content, tmp_path):
+    assert left_by_run(tmp_path) == {}
+    (tmp_path / "running.json").write_bytes(content)
+    assert left_by_run(tmp_path) == {}

@@ -1,6 +1,7 @@
 """The whole product, started as `make run` and `make demo` start it."""
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.demo, pytest.mark.xdist_group("demo")]
 
 WORKING = "The work is running."
+SERVICES = {"DATABASE_URL", "REDIS_URL", "PUBLIC_URL"}
 START_S, WORK_S, STOP_S = 90, 240, 90
 
 
@@ -26,8 +28,7 @@ class Product:
     """A launcher with its output; everything it started is in its session."""
 
     def __init__(self, command: str, data: Path) -> None:
-        services = {"DATABASE_URL", "REDIS_URL", "PUBLIC_URL"}
-        env = {name: value for name, value in os.environ.items() if name not in services}
+        env = {name: value for name, value in os.environ.items() if name not in SERVICES}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "portal.launch", command],
             cwd=ROOT,
@@ -122,6 +123,19 @@ def rows(data: Path, query: str) -> list[tuple]:
         return database.execute(query).fetchall()
 
 
+def manage(data: Path, *arguments: str) -> str:
+    """What a command prints in another shell, which knows no more than the data folder."""
+    env = {name: value for name, value in os.environ.items() if name not in SERVICES}
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=env | {"E31_DATA_DIR": str(data)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout
+
+
 def assert_nothing_is_left(data: Path) -> None:
     deadline = time.monotonic() + 60
     while left := processes_of(data):
@@ -166,9 +180,13 @@ def test_ctrl_c_in_the_middle_and_a_second_run(start, data):
     assert "verified in the store" in second.text
     assert "Traceback" not in second.text
     assert rows(data, "SELECT state, outcome FROM jobs_job") == [("ended", "succeeded")]
+    address = re.search(r"the portal is at (\S+)", second.text)[1]
+    assert manage(data, "signin_link", "demo@portal.example").startswith(f"{address}/sign-in/")
+    assert f"The portal answers at {address}" in manage(data, "doctor")
     second.process.terminate()
     assert second.ends(STOP_S) == 0
     assert_nothing_is_left(data)
+    assert not (data / "running.json").exists()
 
 
 def test_two_runs_on_one_folder(start, data):
