@@ -4,7 +4,7 @@ This version is first in, first out with first fit. It places a shard where its 
 fetched (disk, no GPU), clears placed leases for named idle GPUs, and says why the rest waits.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -54,6 +54,7 @@ class NodeView:
     free_disk_bytes: int
     leases: tuple[LeaseView, ...] = ()
     online: bool = True
+    away: str = "not online"  # what it is where it is not online, in a word or two
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class ShardView:
     parallel: int | None = None
     holding: int = 0  # leases of the same job that are granted or later
     avoid_gpus: frozenset[str] = frozenset()
+    reads: bool = True  # whether a node has data or code to fetch for it
 
 
 @dataclass(frozen=True)
@@ -170,10 +172,12 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a waiting shard has a lease already, and whether that still fetches."""
+    """Where a waiting shard has a lease already, whether that still fetches, and whether this pass
+    has promised it compute: that is no longer free, and it is this shard's own."""
 
     room: _Room | None
     fetching: bool
+    promised: str = ""  # the code of the node
 
 
 def _suits(gpu: GpuView, shard: ShardView) -> bool:
@@ -211,13 +215,18 @@ def plan(now: datetime, shards: Sequence[ShardView], nodes: Sequence[NodeView]) 
     for shard in waiting:
         _place(result, now, shard, rooms, live)
     cleared = {c.lease for c in result.clearances}
-    chosen = {p.shard for p in result.placements}
+    chosen = {p.shard: p for p in result.placements}
     for shard in queue:
         room, lease = placed.get(shard.id, (None, None))
         if lease is not None and lease.code in cleared and lease.state == "ready":
             continue
         fetching = shard.id in chosen or (lease is not None and lease.state == "placed")
-        _explain(result, now, shard, rooms, _Place(room, fetching))
+        promised = ""
+        if room is not None and lease is not None and lease.code in cleared:
+            promised = room.node.code
+        elif (choice := chosen.get(shard.id)) and choice.gpus is not None:
+            promised = choice.node
+        _explain(result, now, shard, rooms, _Place(room, fetching, promised))
     return result
 
 
@@ -302,8 +311,11 @@ def _explain(
     """Say why a shard has no compute yet, in numbers, and when declared ends would let it start."""
     online = [r for r in rooms.values() if r.node.online]
     able = [place.room] if place.room else [r for r in online if could_ever_run(r.node, shard)]
-    start, node = _earliest(now, shard, able)
+    start, node = (now, place.promised) if place.promised else _earliest(now, shard, able)
+    away = [r.node for r in rooms.values() if not r.node.online and could_ever_run(r.node, shard)]
     cause, sentence = _cause(shard, online, able, place, start)
+    if cause in ("no_node", "no_fit"):
+        sentence += _elsewhere(away)
     result.reasons.append(Reason(shard.id, cause, sentence, start))
     if node:
         result.reservations.append(Reservation(shard.id, node, start))
@@ -318,11 +330,12 @@ def _cause(
 ) -> tuple[str, str]:
     """The first of: fetching, no node, no fit, job's own limit, disk, compute."""
     if place.fetching:
-        return "fetching", "Its data is on its way to a node; no compute is held."
+        coming = "Its data is on its way to a node" if shard.reads else "A node gets ready for it"
+        return "fetching", f"{coming}; no compute is held."
     if not online:
         return "no_node", "No node that takes work is online."
     if not able:
-        return "no_fit", "No node that is online has what one piece needs."
+        return "no_fit", _fit_sentence(shard, [room.node for room in online])
     if shard.parallel is not None and shard.holding >= shard.parallel:
         return "parallel", f"At most {shard.parallel} pieces of this job hold compute at once."
     most_disk = max(r.disk for r in able)
@@ -333,15 +346,49 @@ def _cause(
     return "waits_for_compute", _compute_sentence(shard, able, start)
 
 
+def _fit_sentence(shard: ShardView, nodes: Sequence[NodeView]) -> str:
+    """What even the empty nodes lack, in numbers: on the one that has most of the request."""
+    able = {n.code: sum(1 for g in n.gpus if _suits(g, shard)) for n in nodes}
+    node = max(nodes, key=lambda n: (able[n.code], n.cpus, n.memory_bytes, n.disk_bytes, n.code))
+    short = []
+    if able[node.code] < shard.gpus:
+        of = f" of {_gib(shard.gpu_memory_bytes)}" if shard.gpu_memory_bytes else ""
+        short.append((_count(shard.gpus, "GPU") + of, f"{able[node.code]}"))
+    if node.cpus < shard.cpus:
+        short.append((_count(shard.cpus, "CPU"), f"{node.cpus}"))
+    if node.memory_bytes < shard.memory_bytes:
+        short.append((f"{_gib(shard.memory_bytes)} of memory", _gib(node.memory_bytes)))
+    if node.disk_bytes < shard.disk_bytes:
+        short.append((f"{_gib(shard.disk_bytes)} of disk", _gib(node.disk_bytes)))
+    needs = " and ".join(need for need, _ in short)
+    has = " and ".join(all_of_it for _, all_of_it in short)
+    return f"Needs {needs} on one node; the largest that is online has {has}."
+
+
+def _elsewhere(nodes: Sequence[NodeView]) -> str:
+    """Which nodes would do if they took work, by what keeps them from it."""
+    counts = Counter(node.away for node in nodes)
+    would = [f"{count} that {_is(count)} {away}" for away, count in sorted(counts.items())]
+    return f" It would fit {' and '.join(would)}." if would else ""
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 def _compute_sentence(shard: ShardView, rooms: Sequence[_Room], start: datetime | None) -> str:
     """What is short, in numbers: on the node where most of the request is free."""
     until = f" until {start:%H:%M} UTC" if start else ""
     room = max(rooms, key=lambda r: (_free_gpus(r, shard), r.cpus, r.memory, r.node.code))
     short = []
     if (free := _free_gpus(room, shard)) < shard.gpus:
-        short.append((f"{shard.gpus} GPU" + "s" * (shard.gpus > 1), f"{free}"))
+        short.append((_count(shard.gpus, "GPU"), f"{free}"))
     if room.cpus < shard.cpus:
-        short.append((f"{shard.cpus} CPU" + "s" * (shard.cpus > 1), f"{max(0, room.cpus)}"))
+        short.append((_count(shard.cpus, "CPU"), f"{max(0, room.cpus)}"))
     if room.memory < shard.memory_bytes:
         short.append((f"{_gib(shard.memory_bytes)} of memory", _gib(max(0, room.memory))))
     if not short:

@@ -36,6 +36,9 @@ log = structlog.get_logger(__name__)
 MOST_SHARDS = 5000  # that one pass looks at, in queue order
 CHANGED_BY = timedelta(minutes=5)  # a prediction that moved less is not written again
 
+# Causes whose numbers are those of whole nodes: they change when an operator changes something.
+LASTING = {"no_node", "no_fit"}
+
 
 def run_pass() -> Plan:
     """Plan once and apply. Returns the plan, for tests and logs."""
@@ -89,6 +92,7 @@ def _shard_view(shard: Shard, holding: int) -> ShardView:
         parallel=job.parallel,
         holding=holding,
         avoid_gpus=frozenset(shard.avoid_gpus),
+        reads=finish or shard.input_bytes > 0 or job.code_dataset is not None,
     )
 
 
@@ -138,6 +142,7 @@ def _node_view(node: Node, holders: dict[str, str], live: list[LeaseView]) -> No
         free_disk_bytes=node.disk_bytes - node.reserved_disk_bytes,
         leases=tuple(live),
         online=node.takes_work,
+        away="without a sandbox" if node.state == NodeState.ONLINE else node.state,
     )
 
 
@@ -203,6 +208,8 @@ def _write_reasons(reasons: Iterable[Reason], shards: dict[int, Shard], now: dat
 
 def _changed(last: SchedulerReason, reason: Reason) -> bool:
     if last.cause != reason.cause:
+        return True
+    if reason.cause in LASTING and last.sentence != reason.sentence:
         return True
     one, other = last.predicted_start, reason.predicted_start
     if one is None or other is None:

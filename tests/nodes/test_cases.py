@@ -553,7 +553,9 @@ def test_without_isolation_a_node_gets_no_work(job, node, agent):
     scheduler.run_pass()
     assert not Lease.objects.exists()
     reason = job.shards.get().waits.get()
-    assert reason.sentence == "No node that takes work is online."
+    assert reason.sentence == (
+        "No node that takes work is online. It would fit 1 that is without a sandbox."
+    )
 
 
 def test_a_node_that_lost_its_isolation_is_granted_nothing(job, node, agent):

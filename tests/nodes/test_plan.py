@@ -171,6 +171,58 @@ def situations(draw):
     return queue, views
 
 
+def test_a_piece_without_data_waits_for_no_data():
+    answer = plan(NOW, [shard(1, reads=False)], [node()])
+    assert answer.reasons[0].sentence == "A node gets ready for it; no compute is held."
+    answer = plan(NOW, [shard(1)], [node()])
+    assert "data is on its way" in answer.reasons[0].sentence
+
+
+def test_what_fits_no_node_is_said_in_numbers():
+    small, large = node("a", gpus=2), node("b", gpus=3, cpus=4)
+    reason = plan(NOW, [shard(1, gpus=4, cpus=8)], [small, large]).reasons[0]
+    assert reason.cause == "no_fit"
+    assert reason.sentence == (
+        "Needs 4 GPUs and 8 CPUs on one node; the largest that is online has 3 and 4."
+    )
+    reason = plan(NOW, [shard(1, gpu_memory_bytes=40 * GIB)], [small]).reasons[0]
+    assert reason.sentence.startswith("Needs 1 GPU of 40.0 GiB on one node; the largest")
+
+
+def test_nodes_that_would_fit_and_take_no_work_are_said():
+    drained = [node(code, online=False, away="drained") for code in "bc"]
+    lost, small = node("d", online=False, away="offline"), node("e", gpus=1, online=False)
+    reason = plan(NOW, [shard(1, gpus=2)], [node(gpus=0), *drained, lost, small]).reasons[0]
+    assert reason.sentence == (
+        "Needs 2 GPUs on one node; the largest that is online has 0. "
+        "It would fit 2 that are drained and 1 that is offline."
+    )
+    reason = plan(NOW, [shard(1, gpus=2)], [lost]).reasons[0]
+    assert reason.sentence == ("No node that takes work is online. It would fit 1 that is offline.")
+
+
+def test_pieces_that_get_compute_in_this_pass_start_now():
+    """Not when their own hours are over: what they were promised is no longer free."""
+    fields = {"job": "j", "hours": timedelta(minutes=30)}
+    idle = node(gpus=8, free_cpus=2)
+    answer = plan(NOW, [shard(1, **fields), shard(2, **fields)], [idle])
+    assert [r.predicted_start for r in answer.reasons] == [NOW, NOW]
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations())
+def test_what_this_pass_gives_compute_is_predicted_for_now(situation):
+    queue, views = situation
+    answer = plan(NOW, queue, views)
+    cleared = {c.lease for c in answer.clearances}
+    shards = {lease.shard for v in views for lease in v.leases if lease.code in cleared}
+    shards |= {p.shard for p in answer.placements if p.gpus is not None}
+    starts = {r.shard: r.predicted_start for r in answer.reasons}
+    assert {starts[number] for number in shards if number in starts} <= {NOW}
+    where = {p.shard: p.node for p in answer.placements if p.gpus is not None}
+    assert all(r.node == where[r.shard] for r in answer.reservations if r.shard in where)
+
+
 @settings(max_examples=300, deadline=None)
 @given(situations())
 def test_no_plan_promises_what_is_not_there(situation):
