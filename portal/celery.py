@@ -6,7 +6,9 @@ import warnings
 import structlog
 from celery import Celery
 from celery.exceptions import CPendingDeprecationWarning
-from celery.signals import task_prerun
+from celery.signals import task_prerun, worker_shutting_down
+
+from portal.base import turns
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 app = Celery("portal")
@@ -28,6 +30,12 @@ app.conf.beat_schedule = {
     "sync": {"task": "staging.tasks.sync", "schedule": 10.0, "options": {"expires": 10}},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},
 }
+
+
+@worker_shutting_down.connect
+def end_turns(**kwargs: object) -> None:
+    """Pumps stop between two steps, so that nobody who ends a worker waits for a whole turn."""
+    turns.ask_to_end()
 
 
 @task_prerun.connect

@@ -14,6 +14,7 @@ from django.db import transaction
 
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
+from portal.base.turns import is_over
 from staging import store, usage
 from staging.creation import create_upload
 from staging.errors import Busy, Gone, WrongOffset
@@ -133,7 +134,7 @@ def _bytes_of(final: Upload, until: float) -> Iterator[bytes]:
         stop = start + part.length
         for piece in store.read(part.key, max(0, at - start), part.length):
             yield piece
-            if time.monotonic() > until:
+            if is_over(until):
                 return
         at, start = max(at, stop), stop
 

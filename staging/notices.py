@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from portal.base.clock import db_now
+from portal.base.turns import is_ending
 from portal.base.words import in_bytes, in_utc, until
 from portal.teams.access import is_member
 from portal.teams.mail import send_now, sends_mail
@@ -45,7 +46,7 @@ def send_notices(*, at: datetime, stop: datetime | None = None) -> int:
         return 0
     sent = 0
     for (team, address), lines in _due(at).items():
-        if stop is not None and db_now() > stop:
+        if stop is not None and (is_ending() or db_now() > stop):
             break
         mail = _claim(team, address, lines, at)
         if mail is not None and send_now(TEMPLATE, address, _context(team, lines, at)):

@@ -3,7 +3,6 @@
 The receipt is written after the fact: a dataset is purged once its last byte has left the store.
 """
 
-import time
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -13,6 +12,7 @@ from django.db.models import F, Q
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from portal.base.moves import move
+from portal.base.turns import is_over
 from staging import blobs
 from staging.datasets import MOST_DAYS, ON_ITS_WAY_OUT, fail_dataset
 from staging.models import Dataset, DeadKey, File, Source, Upload
@@ -105,7 +105,7 @@ def purge_dataset(*, dataset: Dataset, until: float | None = None) -> Dataset:
         return dataset
     _end_sync(dataset)
     while _free_some(dataset) or _bury_some(dataset):
-        if until is not None and time.monotonic() > until:
+        if until is not None and is_over(until):
             return dataset
     with transaction.atomic():
         now = db_now()

@@ -8,6 +8,7 @@ from celery import shared_task
 
 from portal.base.clock import db_now
 from portal.base.errors import DomainError
+from portal.base.turns import is_over
 from portal.base.wake import wake
 from staging import blobs, concat, notices, retention, verification
 from staging.models import Dataset, DeadKey, Upload
@@ -45,7 +46,7 @@ def verify(dataset_id: int | None = None) -> None:
             verification.release_claim(dataset)
         if dataset.state == DatasetState.VERIFYING:
             wake_verify(dataset)
-        if time.monotonic() > until:
+        if is_over(until):
             return
 
 
@@ -61,7 +62,7 @@ def assemble(upload_id: int | None = None) -> None:
             continue
         if final.state == UploadState.OPEN:
             wake_assemble(final)
-        if time.monotonic() > until:
+        if is_over(until):
             return
 
 
@@ -72,7 +73,7 @@ def purge(dataset_id: int | None = None) -> None:
     rows = Dataset.objects.filter(state=DatasetState.EXPIRING)
     for dataset in rows.filter(pk=dataset_id) if dataset_id else rows[:BATCH]:
         retention.purge_dataset(dataset=dataset, until=until)
-        if time.monotonic() > until:
+        if is_over(until):
             return
 
 

@@ -5,7 +5,6 @@ and date of deletion. Work is cut into pieces by a deadline; progress is on the 
 """
 
 import hashlib
-import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,6 +17,7 @@ from django.utils import timezone
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, NotFound
 from portal.base.moves import move
+from portal.base.turns import is_over
 from staging import blobs, store
 from staging.datasets import begin_verifying, fail_dataset, settled
 from staging.digests import RAW, chunk_count, manifest_digest
@@ -61,7 +61,7 @@ def verify_dataset(*, dataset: Dataset, until: float | None = None) -> Dataset:
 
 
 def _late(until: float | None) -> bool:
-    return until is not None and time.monotonic() > until
+    return until is not None and is_over(until)
 
 
 def _unverified(dataset: Dataset) -> Generator[Blob]:

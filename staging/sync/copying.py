@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from portal.base.turns import is_ending, is_over
 from staging import store
 from staging.digests import RAW, Hasher, combine
 from staging.errors import StoreAway
@@ -124,7 +125,7 @@ def _pack(reader: Reader, outcome: Outcome, until: float) -> None:
     """One file that does not come keeps nobody waiting; several mean that none will."""
     troubles = 0
     for pinned in outcome.order.files:
-        if time.monotonic() >= until:
+        if is_over(until):
             raise Interrupted
         try:
             outcome.files.append(_small(reader, pinned, until))
@@ -158,6 +159,8 @@ def _small(reader: Reader, pinned: Pinned, until: float) -> Arrived:
 def _fill(body: Body, view: memoryview, until: float) -> None:
     filled = 0
     while filled < len(view):
+        if is_over(until):
+            raise Interrupted
         count = body.read_into(view[filled:], until)
         if not count:
             raise Trouble("The source sent less than it has.")
@@ -249,6 +252,8 @@ def _stream(
     try:
         with reader.fetch(pinned, order.start + at, order.stop, until) as body:
             while at < size:
+                if is_over(until):
+                    raise Interrupted
                 count = body.read_into(view[: min(PIECE, size - at)], until)
                 if not count:
                     raise Trouble("The source sent less than it has.")
@@ -300,6 +305,8 @@ def _sum_of_stored(name: str, pinned: Pinned, chunks: bytes) -> str:
             os.posix_fadvise(fd, 0, pinned.size, os.POSIX_FADV_SEQUENTIAL)
         view, at = _local.view(READ_PIECE), 0
         while count := os.preadv(fd, [view[: min(READ_PIECE, pinned.size - at)]], at):
+            if is_ending():
+                raise Interrupted
             whole.over(view[:count])
             at += count
     finally:

@@ -19,6 +19,7 @@ import structlog
 from django.db import OperationalError, connection
 
 from portal.base.clock import db_now
+from portal.base.turns import is_ending, is_over
 from staging.models import Source
 from staging.sync import claims, listing, record
 from staging.sync.copying import Order, Outcome, copy
@@ -33,6 +34,7 @@ AHEAD = 2  # parts that a thread is given, so that it need not wait for the data
 LOOK_S = 0.5  # between two looks for other sources
 LAST_CLAIM_S = 1.0  # before the end nothing new is begun
 GRACE_S = 12.0  # for threads to notice the end
+ENDING_S = 3.0  # the same, where the whole worker is to end
 CLOSE_AFTER_S = 2.0  # without an outcome, the database connection is given back
 TRIES = 5
 log = structlog.get_logger(__name__)
@@ -100,7 +102,7 @@ class Pump:
     def run(self) -> int:
         """Work until the time is over or nothing is left to do: outcomes that were recorded."""
         try:
-            while time.monotonic() < self.until - LAST_CLAIM_S:
+            while not is_over(self.until - LAST_CLAIM_S):
                 self._fill()
                 if not self.flying.total():
                     break
@@ -119,6 +121,11 @@ class Pump:
             self._collect(LOOK_S)
             if self.seat is not None:
                 claims.keep_seat(self.seat, db_now())
+            if is_ending():
+                end = min(end, time.monotonic() + ENDING_S)
+                self.checks = 0  # they notice it, too
+        if is_ending():
+            return  # what is still in the air is the fault of no source
         for source in self.sources:
             if self.flying[source.pk]:
                 log.warning("sync_threads_left", source=source.pk, threads=self.flying[source.pk])
@@ -278,7 +285,7 @@ class Pump:
             self.looked_at = float("-inf")
         else:
             more = turned.page.cursor is not None
-            if more and time.monotonic() < self.until - LAST_CLAIM_S:
+            if more and not is_over(self.until - LAST_CLAIM_S):
                 self._turn(step)  # the next page comes while this one is written down
             if not listing.store_page(source, turned.page):
                 return

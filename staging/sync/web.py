@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
+from portal.base.turns import is_over
 from staging.sync import guard
 from staging.sync.errors import Interrupted, SourceAway, Trouble, Unreadable
 
@@ -144,7 +145,7 @@ class Answer:
 
     def _limit(self, until: float) -> None:
         left = until - time.monotonic()
-        if left <= 0:
+        if is_over(until):
             raise Interrupted
         if left < SILENCE_S and self.connection.sock is not None:
             self.connection.sock.settimeout(max(0.1, left))
@@ -200,6 +201,6 @@ def _patience(until: float | None) -> float:
     if until is None:
         return SILENCE_S
     left = until - time.monotonic()
-    if left <= 0:
+    if is_over(until):
         raise Interrupted
     return max(0.1, min(SILENCE_S, left))
