@@ -57,6 +57,40 @@ def say(sentence: str) -> None:
     print("set-up  | " + sentence, file=sys.stderr, flush=True)
 
 
+def why_not(command: str) -> str:
+    """Why something that is named like a fitting Python is none: it does not start. Else ""."""
+    fits = re.search(r"(/python3\.1[2-9]|/versions/3\.1[2-9][^/]*/bin/python)$", command)
+    if not fits or "/shims/" in command:  # a shim of a version that was not selected
+        return ""
+    try:
+        done = subprocess.run(
+            [command, "-I", "-c", ""],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return "%s does not start: %s" % (command, error)  # noqa: UP031
+    if done.returncode == 0:
+        return ""
+    return "%s does not start: %s" % (command, last_lines(done.stderr.decode(errors="replace"), 1))  # noqa: UP031
+
+
+def last_lines(output: str, most: int = 6) -> str:
+    return " / ".join(line.strip() for line in output.strip().splitlines()[-most:])
+
+
+def broken_pythons(env: Dict[str, str]) -> List[str]:
+    """A sentence each for a Python 3.12 or newer that is there and does not start."""
+    found = {}  # type: Dict[str, str]
+    for command in candidates(env):
+        real = os.path.realpath(command)
+        if real not in found:
+            found[real] = why_not(command)
+    return [sentence for sentence in found.values() if sentence]
+
+
 def probe(command: str) -> Optional[Interpreter]:
     """What `command` really is, or None where it is no final CPython of LEAST or newer.
 
@@ -123,8 +157,7 @@ def run_quietly(command: List[str], problem: str) -> str:
             problem + " The package index cannot be reached from here: check the network (or"
             " UV_INDEX_URL and proxy settings) and run this again. Later runs work offline."
         )
-    last = " / ".join(line.strip() for line in output.strip().splitlines()[-6:])
-    raise Problem(problem + " It said: " + last)
+    raise Problem(problem + " It said: " + last_lines(output))
 
 
 def has_module(python: str, module: str) -> bool:
@@ -230,11 +263,13 @@ def make_environment(uv: str, interpreter: Optional[Interpreter]) -> None:
     say("no Python 3.12 or newer was found; asking uv to fetch one")
     try:
         run_quietly([*command, "3.12", "--managed-python", VENV], "uv could not fetch one.")
-    except Problem:
+    except Problem as why:
+        broken = broken_pythons(dict(os.environ))
         raise Problem(
-            "No Python 3.12 or newer was found on PATH or among pyenv's versions, and uv could"
-            " not fetch one; install Python 3.12 (for example: pyenv install 3.12) and run this"
-            " again."
+            "No Python 3.12 or newer that works was found on PATH or among pyenv's versions:"
+            " install Python 3.12 (for example: pyenv install 3.12) and run this again. "
+            + "".join(sentence.rstrip(".") + ". " for sentence in broken)
+            + str(why)
         ) from None
 
 

@@ -151,8 +151,21 @@ def fake_uv(path: Path, *, says: str = "", code: int = 0) -> Path:
 
 def test_no_interpreter_and_none_to_fetch(bootstrap, tmp_path):
     uv = fake_uv(tmp_path / "uv", says="error: No download found", code=1)
-    with pytest.raises(bootstrap.Problem, match=r"No Python 3\.12 or newer was found"):
+    with pytest.raises(bootstrap.Problem, match=r"No Python 3\.12 or newer that works was"):
         bootstrap.make_environment(str(uv), None)
+
+
+def test_a_python_that_is_there_and_does_not_start_is_named(bootstrap, tmp_path, monkeypatch):
+    broken = tmp_path / "bin" / "python3.12"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho 'libpython3.12.so.1.0: cannot open' >&2; exit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(bootstrap.os, "environ", env_with(tmp_path / "bin", home=tmp_path))
+    uv = fake_uv(tmp_path / "uv", says="no mirror here", code=2)
+    with pytest.raises(bootstrap.Problem) as caught:
+        bootstrap.make_environment(str(uv), None)
+    assert f"{broken} does not start: libpython3.12.so.1.0: cannot open. " in str(caught.value)
+    assert str(caught.value).endswith("uv could not fetch one. It said: no mirror here")
 
 
 def test_no_network_is_said_in_a_sentence(bootstrap, tmp_path):
