@@ -10,6 +10,10 @@ from django.shortcuts import render
 from portal.base.errors import DomainError
 from portal.base.failures import bad_request, outage, unavailable, wants_json
 
+# What a program is told in the ordinary course of things: it looks again and goes on from there.
+ORDINARY = {404, 409, 410}
+log = structlog.get_logger(__name__)
+
 type GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
@@ -67,5 +71,14 @@ class DomainErrorMiddleware:
         if not isinstance(error, DomainError):
             return None
         if wants_json(request):
-            return JsonResponse(error.as_json(), status=error.status)
+            return _for_a_program(request, error)
         return render(request, error.page, {"error": error}, status=error.status)
+
+
+def _for_a_program(request: HttpRequest, error: DomainError) -> JsonResponse:
+    """Its JSON; Django warns of every status from 400 on, unless the answer has been logged."""
+    response = JsonResponse(error.as_json(), status=error.status)
+    if error.status in ORDINARY:
+        log.info("refused", code=error.code, status=error.status, path=request.path)
+        response._has_been_logged = True  # type: ignore[attr-defined]
+    return response

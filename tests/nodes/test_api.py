@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import logging
 
 import pytest
 from django.db.models import F
@@ -352,7 +353,7 @@ def test_an_output_path_that_leads_elsewhere_is_refused_by_name(agent, lease, pa
     assert answer.json()["error"] == "output_refused"
 
 
-def test_the_log_is_appended_once(agent, lease):
+def test_the_log_is_appended_once(agent, lease, caplog):
     path = f"leases/{lease.code}/log?offset="
     assert agent.post(path + "0", b"hello ", token=lease.token).json() == {"offset": 6}
     again = agent.post(path + "0", b"hello ", token=lease.token)
@@ -361,6 +362,7 @@ def test_the_log_is_appended_once(agent, lease):
         "offset",
         6,
     )
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert agent.post(path + "6", b"\xff\x00", token=lease.token).json() == {"offset": 8}
     for bad in ("", "x", "-1", "1e3", "9" * 30):
         assert agent.post(path + bad, b"x", token=lease.token).status_code == 400
