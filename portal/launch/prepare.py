@@ -53,9 +53,9 @@ def collect_static() -> None:
 
 
 def make_accounts() -> None:
-    """The team of the main job, one submitter in it, one operator; passwords nobody knows.
+    """The team of the main job, one submitter in it, one operator; none has a password.
 
-    One-time links sign them in: `manage.py signin_link ADDRESS`.
+    One-time links sign them in: `manage.py signin_link ADDRESS`. Then they may set one.
     """
     from portal.teams.models import Team, User
 
@@ -65,10 +65,13 @@ def make_accounts() -> None:
     try:
         if not Team.objects.filter(name=TEAM).exists():
             command("create_team", TEAM, admin=SUBMITTER, password=True)
-        if not User.objects.filter(email=OPERATOR).exists():
-            command("create_operator", OPERATOR)
+            user = User.objects.get(email=SUBMITTER)
+            user.set_unusable_password()  # the page would ask for one that nobody knows
+            user.save(update_fields=["password"])
     finally:
         del os.environ["E31_PASSWORD"]
+    if not User.objects.filter(email=OPERATOR).exists():
+        command("create_operator", OPERATOR)
 
 
 def make_node(name: str) -> None:

@@ -85,6 +85,7 @@ def test_a_person_without_a_password_can_set_one_after_it(client, owner):
     owner.set_unusable_password()
     owner.save()
     client.post(path_of(accounts.create_link(user=owner, lifetime=HOUR)))
+    assert client.get("/accounts/password/change/").headers["Location"].endswith("/password/set/")
     assert client.get("/accounts/password/set/").status_code == 200
     new = {"password1": "seven lamps at sea", "password2": "seven lamps at sea"}
     assert client.post("/accounts/password/set/", new).status_code == 302
