@@ -29,6 +29,8 @@ PAST = {
     "Release": "released",
 }
 
+OF_ANOTHER = " (this is the finish step now, or a piece that is tried again)"
+
 
 class Step(NamedTuple):
     name: str
@@ -88,8 +90,20 @@ def tell(view: View, told: set[tuple[str, str]]) -> None:
             length = f" ({step.length})" if step.length else ""
             say(f"{PAST.get(step.name, step.name)}{length}")
     if view.sentence and ("", view.sentence) not in told:
+        whose = OF_ANOTHER if _goes_back(view.sentence, told) else ""
         told.add(("", view.sentence))
-        say(f"  {view.sentence}")
+        say(f"  {view.sentence}{whose}")
+
+
+def _goes_back(sentence: str, told: set[tuple[str, str]]) -> bool:
+    """Whether it is about an earlier step than what was said before."""
+    return -1 < _rank(sentence) < max((_rank(said) for name, said in told if not name), default=-1)
+
+
+def _rank(sentence: str) -> int:
+    """The place of the step that the sentence begins with; -1 where it begins with none."""
+    name = sentence.partition(".")[0]
+    return list(PAST).index(name) if name in PAST else -1
 
 
 def follow(browser: Browser, job: str) -> None:

@@ -141,6 +141,8 @@ def stage(browser: Browser, codes: Codes) -> str:
     took = time.monotonic() - started
     rate = in_bytes(int(sent / max(took, 0.001)))
     say(f"sent {files:,} files, {in_bytes(sent)} in {took:.1f} s ({rate}/s), {PARALLEL} at a time")
+    if files < len(sources):
+        say(f"the other {len(sources) - files:,} equal one that is there, and need not be sent")
     wait_staged(browser, dataset)
     say(f"staged: verified in the store after {time.monotonic() - started:.1f} s")
     return dataset

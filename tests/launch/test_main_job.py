@@ -106,6 +106,15 @@ def test_each_step_is_told_once(capsys):
     ]
 
 
+def test_a_step_that_comes_again_is_another_pieces(capsys):
+    told: set[tuple[str, str]] = set()
+    for sentence in ("Run. It runs.", "Release. It ends.", "Output. It is on its way."):
+        follow.tell(follow.View("", [], sentence), told)
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert (first, second) == ("  Run. It runs.", "  Release. It ends.")
+    assert third.startswith("  Output. It is on its way. (this is the finish step now")
+
+
 def lease(code: str, node: str, **fields) -> dict:
     return {
         "lease": code,
