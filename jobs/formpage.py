@@ -65,6 +65,7 @@ def preview_context(form: JobForm) -> dict[str, object]:
     parts = [part for row in form.inputs if (part := row.part)]
     return {
         "parts": parts,
+        "split": any(row["split"].value() == "files" for row in form.inputs if row.part),
         "sentence": sentence(ask),
         "arithmetic": arithmetic(ask),
         "total_files": sum(part.files for part in parts),

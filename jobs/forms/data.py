@@ -87,7 +87,8 @@ class InputForm(RowForm):
     mount = forms.CharField(
         label="Folder name under /data",
         required=False,
-        help_text="Left empty: made from the dataset's name.",
+        help_text="Left empty: made from the dataset's name, in small letters of a to z, digits, "
+        "“.”, “_” and “-”; “Zahlen ü” becomes zahlen.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     tops = forms.MultipleChoiceField(

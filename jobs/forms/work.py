@@ -108,7 +108,8 @@ class WorkForm(forms.Form):
         rows=2,
         required=False,
         help_text=(
-            "Runs once, as a last piece, when all others succeeded; their outputs lie under /data."
+            "Runs once, as a last piece, when all others succeeded. Their outputs lie under /data, "
+            "each in a folder of its piece's number: /data/0, /data/1 and so on."
         ),
     )
     runtime = forms.ChoiceField(

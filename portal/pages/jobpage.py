@@ -255,6 +255,7 @@ def title_of(job: Job) -> str:
 def milestone_of(job: Job, found: list[Step]) -> str:
     """What a polite live region says when it changes; not the running numbers."""
     if job.state == JobState.ENDED:
-        return f"The job {look_of(job.state, job.outcome).word}."
+        was = "was " if job.outcome in (Outcome.CANCELLED, Outcome.LOST) else ""
+        return f"The job {was}{look_of(job.state, job.outcome).word}."
     now = next((step for step in found if step.mark == "current"), None)
     return f"Now: {now.title}." if now else ""

@@ -288,7 +288,11 @@ def test_preview_restates_the_job_and_writes_nothing(owner_client, team):
     assert "24.20" in text
     assert "No rate has been published here. Nothing on this page is a price." in text
     assert "readings/" in text
+    assert "its own part" not in text
     assert Job.objects.count() == 0
+    split = {"inputs__0__row": "1", "inputs__0__dataset": dataset.code, "inputs__0__split": "files"}
+    response = owner_client.post("/jobs/preview", form_data(**split))
+    assert "Each piece sees its own part of a dataset that is split." in response.content.decode()
 
 
 def test_ticks_of_a_row(owner_client, team):

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from jobs.models import Job
 from nodes.models import Lease, Node
-from portal.pages.jobpage import PIECES_PER_PAGE
+from portal.pages.jobpage import PIECES_PER_PAGE, milestone_of
 from staging.models import File
 from tests.factories import make_job, make_node
 from tests.pages import scenes
@@ -265,3 +265,16 @@ def test_the_table_of_pieces_says_no_reason_twice(owner_client, team):
     assert "exit code other than 0" not in page(owner_client, coded, "?only=failed")
     coded.shards.filter(outcome="failed").update(reason="memory_limit")
     assert page(owner_client, coded, "?only=failed").count(sentence) >= 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        ("succeeded", "The job succeeded."),
+        ("timed_out", "The job timed out."),
+        ("cancelled", "The job was cancelled."),
+        ("lost", "The job was lost."),
+    ],
+)
+def test_the_end_is_said_in_a_sentence(outcome, sentence):
+    assert milestone_of(Job(state="ended", outcome=outcome), []) == sentence
