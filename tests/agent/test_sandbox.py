@@ -13,7 +13,7 @@ from nodes.agent import sandbox
 from tests.agent.conftest import ROOT, RunningAgent
 from tests.agent.portal_stub import CREDENTIAL, script
 
-HOMES = {"/home/", "/root/", str(Path.home()) + "/"}
+HOMES = {f"/{name}/" for name in ("home", "root")} | {f"{Path.home()}/"}
 
 pytestmark = pytest.mark.sandbox
 

@@ -267,6 +267,15 @@ def test_the_list_shows_heartbeat_and_gpus(staff_client, node, team, django_asse
     assert "not usable: Xid 79" in page
 
 
+@pytest.mark.parametrize("state", ["online", "draining", "drained", "offline", "quarantined"])
+def test_gpus_are_free_where_work_may_come(staff_client, state, db):
+    make_node("n1", gpus=4, state=state)
+    seen = staff_client.get("/admin/nodes/node/").content.decode()
+    assert re.findall(r'class="field-gpus_free">(\d+)<', seen) == [
+        "4" if state == "online" else "0"
+    ]
+
+
 def test_a_node_that_was_never_heard_of(staff_client, db):
     make_node("quiet", last_seen_at=None, state="pending")
     assert "never" in staff_client.get("/admin/nodes/node/").content.decode()

@@ -100,3 +100,25 @@ def test_two_of_three_workers_and_the_broker_die_while_500_objects_sync(place, w
     relay.rate = 0
     until(lambda: state_of(place) == "staged", "the dataset is staged", LIMIT_S)
     check(place, objects)
+
+
+def test_a_worker_that_is_asked_to_end_gives_its_parts_back(place, weed, bucket, relay):
+    """As Ctrl-C does: the next worker need not wait until claims end by themselves."""
+    objects = many(40)
+    weed.put(bucket, objects)
+    relay.rate = 2**20
+    place.begin(name="Forty", endpoint=relay.endpoint, bucket=bucket, key_id=KEY, secret=SECRET)
+    place.beat()
+    options = ("--queues", "transfer", "--concurrency", "2", "--loglevel", "WARNING")
+    worker = place.celery("worker", *options, "--without-gossip", "--without-mingle")
+    claimed = "SELECT COUNT(*) FROM staging_part WHERE claimed_until IS NOT NULL"
+    until(lambda: place.ask(claimed) != [(0,)], "parts are claimed", LIMIT_S)
+    until(lambda: moved(place) > 0, "the sync gets on", LIMIT_S)
+    worker.terminate()
+    assert worker.wait(LIMIT_S) == 0
+    assert state_of(place) == "transferring"
+    assert place.ask(claimed) == [(0,)]
+    relay.rate = 0
+    place.worker()
+    until(lambda: state_of(place) == "staged", "the dataset is staged", LIMIT_S)
+    check(place, objects)
