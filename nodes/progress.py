@@ -13,6 +13,7 @@ from jobs import services as jobs
 from jobs.models import MAX_ATTEMPTS, Shard
 from jobs.states import Outcome, Reason, ShardState
 from nodes import doubt, keep
+from nodes.dating import said_at, step_at
 from nodes.leases import grant, void
 from nodes.ledger import write_ledger
 from nodes.models import Lease
@@ -20,7 +21,6 @@ from nodes.release import free_gpus, release
 from nodes.report import FAULTS, PHASES, Report, reason_of
 from nodes.results import end_by_work, problem_of
 from nodes.states import BEFORE_GRANT, METERED, TERMINAL, LeaseReason, LeaseState
-from portal.base.clock import at_age
 from portal.base.moves import move
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,7 @@ def _may_end(lease: Lease, report: Report) -> bool:
 
 def _note_progress(lease: Lease, report: Report, at: datetime) -> None:
     changes: dict[str, object] = {
-        "last_report_at": at,
+        "last_report_at": said_at(lease=lease, report=report, at=at),
         "fetched_files": report.fetched_files,
         "fetched_bytes": report.fetched_bytes,
         "output_state": report.output,
@@ -80,7 +80,9 @@ def _before_grant(lease: Lease, report: Report, at: datetime) -> None:
         _count_fetch_fault(lease, at)
         return
     if lease.state == LeaseState.PLACED and report.phase == "ready":
-        ready_at = at_age(at, report.ages.get("ready") or 0, lease.placed_at)
+        ready_at = step_at(
+            lease=lease, report=report, step="ready", at=at, not_before=lease.placed_at
+        )
         actor = lease.actor
         move(lease, LeaseState.READY, "ready", at=at, actor=actor, changes={"ready_at": ready_at})
     elif lease.state == LeaseState.READY and report.phase == "fetching":
@@ -111,7 +113,14 @@ def _acknowledge(lease: Lease, report: Report, at: datetime) -> None:
     """granted -> allocated: the start of the meter. A grant that never began costs nothing."""
     position = PHASES.index(report.phase)
     if position >= PHASES.index("allocated") and report.reached("allocated"):
-        start = at_age(at, report.ages["allocated"] or 0, lease.granted_at or at)
+        # Its receipt may be late. The meter starts later then, and what follows is placed by it.
+        start = step_at(
+            lease=lease,
+            report=report,
+            step="allocated",
+            at=at,
+            not_before=lease.granted_at or at,
+        )
         move(
             lease,
             LeaseState.ALLOCATED,
@@ -140,26 +149,32 @@ def _follow(lease: Lease, report: Report, at: datetime) -> None:
     position = PHASES.index(report.phase)
     for step, state, verb, column in STEPS:
         passed = position >= PHASES.index(step)
-        age = report.ages.get(step)
-        if not passed or age is None or getattr(lease, column) is not None:
+        if not passed or not report.reached(step) or getattr(lease, column) is not None:
             continue
-        when = at_age(at, age, _latest_step(lease))
+        when = step_at(
+            lease=lease, report=report, step=step, at=at, not_before=_latest_step(lease)
+        )
         changes: dict[str, object] = {column: when}
         if step != "running":
             changes |= _how_it_ended(lease, report)
         move(lease, state, verb, at=at, actor=lease.actor, changes=changes)
     if report.phase in ("releasing", "released") and lease.state != LeaseState.RELEASING:
-        # After a reboot the ages are lost: the release begins when it is reported.
+        # Its age was lost by a reboot: it is not later than the release, nor than the report.
+        begun = step_at(
+            lease=lease, report=report, step="released", at=at, not_before=_latest_step(lease)
+        )
         move(
             lease,
             LeaseState.RELEASING,
             "release",
             at=at,
             actor=lease.actor,
-            changes={"releasing_at": at} | _how_it_ended(lease, report),
+            changes={"releasing_at": begun} | _how_it_ended(lease, report),
         )
     if report.phase == "released" and lease.state == LeaseState.RELEASING:
-        released = at_age(at, report.ages.get("released") or 0, _latest_step(lease))
+        released = step_at(
+            lease=lease, report=report, step="released", at=at, not_before=_latest_step(lease)
+        )
         release(lease=lease, report=report, released_at=released, at=at)
 
 

@@ -149,8 +149,10 @@ def _release_without_evidence(lease: Lease) -> None:
             evidence={"processes": "left", "scratch": "left", "gpus": {}},
         )
         if lease.state in METERED:
+            # What came of it after the node's last word is not known: it is not metered.
+            said = max(lease.releasing_at or at, lease.last_report_at or at)
             reason = LeaseReason.NO_EVIDENCE
-            release(lease=lease, report=report, released_at=at, at=at, reason=reason)
+            release(lease=lease, report=report, released_at=min(at, said), at=at, reason=reason)
 
 
 def _try(act, row: Lease | Node) -> None:

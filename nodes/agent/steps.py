@@ -304,4 +304,3 @@ class Steps:
         unsaved = record.phase == journal.RETURNING and record.output in OPEN_OUTPUT
         if record.phase in journal.AT_WORK or unsaved:
             self.fault(lease, "node_rebooted", "The machine was started again during the work.")
-            lease.change(times={})

@@ -22,7 +22,10 @@ def db_now() -> datetime:
 
 
 def at_age(received: datetime, age_ms: int, not_before: datetime) -> datetime:
-    """When a step reported `age_ms` ago happened, within [not_before, received]."""
+    """When a step reported `age_ms` ago happened, within [not_before, received].
+
+    Never too early, and too late by as long as the report was on its way: see nodes/dating.py.
+    """
     return max(not_before, received - timedelta(milliseconds=max(0, age_ms)))
 
 

@@ -3,7 +3,11 @@
 Used where every order of events is tried; the real agent is tested in tests/agent and tests/launch.
 """
 
+import time
 from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.db.models import F
 
 from nodes import polls, results
 from nodes.models import Lease, Node
@@ -17,6 +21,21 @@ NEXT = {
     "returning": "releasing",
     "releasing": "released",
 }
+STEPS = ("ready", "allocated", "running", "returning", "releasing", "released")
+_passed_ms = 0
+
+
+def node_ms() -> int:
+    """The clock of every node here: it goes on with `time_passes`."""
+    return time.monotonic_ns() // 1_000_000 + _passed_ms
+
+
+def time_passes(length: timedelta) -> None:
+    """For the nodes and for the portal: what is recorded of leases is longer ago."""
+    global _passed_ms
+    _passed_ms += length // timedelta(milliseconds=1)
+    columns = ("placed_at", "granted_at", "last_report_at", *(f"{step}_at" for step in STEPS))
+    Lease.objects.update(**{column: F(column) - length for column in columns})
 
 
 def spec_of(code: str) -> dict:
@@ -40,12 +59,17 @@ class ModelLease:
     reached: set[str] = field(default_factory=set)
     about: dict = field(default_factory=dict)  # job, kind and index, of its spec
 
-    def item(self, age: int = 0) -> dict:
+    def __post_init__(self) -> None:
+        self.stamps = dict.fromkeys(self.reached, node_ms())
+
+    def item(self, age: int | None = None) -> dict:
+        """Of `age` milliseconds for every step, by default of its own."""
+        now = node_ms()
         return {
             "lease": self.code,
             "token": self.token,
             "phase": self.phase,
-            "ages": {step: age for step in sorted(self.reached)},
+            "ages": {step: now - at if age is None else age for step, at in self.stamps.items()},
             "exit": self.exit,
             "fault": self.fault,
             "output": self.output,
@@ -57,7 +81,7 @@ class ModelLease:
 
     def go(self, phase: str) -> None:
         self.phase = phase
-        self.reached.add(phase)
+        self.stamps[phase] = node_ms()
 
 
 class ModelAgent:
@@ -71,8 +95,9 @@ class ModelAgent:
         self.boot = f"boot-{node.name}"
         self.isolation = "bwrap"
         self.leases: dict[str, ModelLease] = {}
+        self.lives: list[ModelLease] = []  # every lease that it ever had
 
-    def body(self, age: int = 0) -> dict:
+    def body(self, age: int | None = None) -> dict:
         self.sequence += 1
         return {
             "protocol": 1,
@@ -117,6 +142,7 @@ class ModelAgent:
             elif lease is None:
                 if wanted in ("fetch", "run"):
                     self.leases[code] = ModelLease(code, item["token"], about=spec_of(code))
+                    self.lives.append(self.leases[code])
             elif lease.token == item["token"]:
                 lease.wanted = wanted
                 self._obey(lease, item)

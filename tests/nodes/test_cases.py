@@ -17,7 +17,7 @@ from portal.base.clock import db_now
 from portal.base.errors import Conflict, Stale
 from portal.pages.attempts import left_of
 from tests.factories import make_job, make_node
-from tests.nodes.agent_model import ModelAgent
+from tests.nodes.agent_model import ModelAgent, time_passes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 ask_portal = watch.portal_answers  # tests answer in its place
@@ -212,17 +212,10 @@ def test_whether_the_portal_answers_is_asked_where_agents_ask(settings, status, 
 def test_an_outage_lengthens_no_slice(job, agent):
     """What happened on the node is dated by its age, not by when the portal heard of it."""
     lease = drive(agent, "running")
-    hour_ago = db_now() - HOUR
-    Lease.objects.update(
-        placed_at=hour_ago, ready_at=hour_ago, granted_at=hour_ago, allocated_at=hour_ago,
-        running_at=hour_ago,
-    )  # fmt: skip
-    for _ in range(3):
+    for minutes in (20, 5, 5, 30):
+        time_passes(minutes * MINUTE)
         agent.advance(lease)
-    body = agent.body()
-    ages = {"returning": 40, "releasing": 35, "released": 30}  # minutes before it is heard
-    body["leases"][0]["ages"] |= {step: age * 60_000 for step, age in ages.items()}
-    agent.poll(body)
+    agent.poll()
     row = LedgerRow.objects.get()
     minutes = [round(ms / 60_000) for ms in (row.run_ms, row.output_ms, row.release_ms)]
     assert minutes == [20, 5, 5]
@@ -304,18 +297,15 @@ def test_an_output_window_that_is_over_releases_the_compute(job, agent, settings
     lease.output = "delivering"
     lease.go("returning")
     agent.poll()
-    long_ago = db_now() - settings.OUTPUT_WINDOW - MINUTE
-    Lease.objects.update(
-        placed_at=long_ago, ready_at=long_ago, granted_at=long_ago, allocated_at=long_ago,
-        running_at=long_ago, returning_at=long_ago,
-    )  # fmt: skip
+    time_passes(settings.OUTPUT_WINDOW + MINUTE)
     agent.poll()
     assert (lease.phase, lease.output) == ("releasing", "sealed")
     agent.advance(lease)
     agent.poll()
     agent.deliver(lease)
     row = LedgerRow.objects.get()
-    assert row.counted_ms == settings.OUTPUT_WINDOW.total_seconds() * 1000
+    window = settings.OUTPUT_WINDOW.total_seconds() * 1000
+    assert row.counted_ms == window + row.launch_ms + row.run_ms
     assert row.uncounted_reason == "past_the_window"
 
 

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from django.db import transaction
@@ -12,13 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from jobs import services as jobs
 from jobs.models import Job, JobRecord, Shard
 from nodes import fleet, scheduler, watch
+from nodes.meter import slices
 from nodes.models import Installation, Lease, LeaseGpu, LedgerRow, Node
 from nodes.states import HOLDING, METERED, TERMINAL
-from portal.base.clock import db_now
+from portal.base.clock import db_now, milliseconds
 from portal.base.errors import DomainError
 from portal.teams.models import Team
 from tests.factories import make_job, make_node
-from tests.nodes.agent_model import ModelAgent
+from tests.nodes.agent_model import STEPS, ModelAgent, node_ms, time_passes
 
 GPUS = {"n1": 2, "n2": 1}
 ORDER = [
@@ -84,8 +86,8 @@ class Portal(RuleBasedStateMachine):
     def look_at_time(self) -> None:
         watch.watch()
 
-    @rule(name=st.sampled_from(sorted(GPUS)), age=st.sampled_from([0, 5, 10**7]))
-    def poll(self, name: str, age: int) -> None:
+    @rule(name=st.sampled_from(sorted(GPUS)), age=st.sampled_from([None, 0, 10**7]))
+    def poll(self, name: str, age: int | None) -> None:
         body = self.agents[name].body(age)
         self.old.append((name, body))
         self._poll(name, body)
@@ -93,6 +95,25 @@ class Portal(RuleBasedStateMachine):
     @rule(name=st.sampled_from(sorted(GPUS)))
     def poll_whose_answer_is_lost(self, name: str) -> None:
         self._poll(name, heed=False)
+
+    @rule(
+        name=st.sampled_from(sorted(GPUS)),
+        late_s=st.integers(1, 1800),
+        steps=st.integers(0, 2),
+    )
+    def poll_that_waits_for_the_portal(self, name: str, late_s: int, steps: int) -> None:
+        """It was made `late_s` before it is received; meanwhile the node's work goes on."""
+        agent = self.agents[name]
+        body = agent.body()
+        time_passes(timedelta(seconds=late_s) / 2)
+        for _ in range(steps):
+            self.work_goes_on(name, 0)
+        time_passes(timedelta(seconds=late_s) / 2)
+        self._poll(name, body)
+
+    @rule(seconds=st.integers(1, 3600))
+    def time_goes_by(self, seconds: int) -> None:
+        time_passes(timedelta(seconds=seconds))
 
     @rule(number=st.integers(0, 99))
     def late_duplicate(self, number: int) -> None:
@@ -206,6 +227,26 @@ class Portal(RuleBasedStateMachine):
         assert over <= set(rows)
         assert all(rows[pk] == row for pk, row in self.ledger.items())  # append-only
         self.ledger = rows
+
+    @invariant()
+    def no_slice_is_longer_than_the_nodes_own(self) -> None:
+        lives: dict[str, list[dict[str, int]]] = {}
+        for agent in self.agents.values():
+            for life in agent.lives:
+                lives.setdefault(life.code, []).append(life.stamps)
+        for lease in Lease.objects.filter(allocated_at__isnull=False):
+            known = [step for step in STEPS[1:] if getattr(lease, f"{step}_at")]
+            for first, then in pairwise(known):
+                own = [
+                    stamps[then] - stamps[first]
+                    for stamps in lives[lease.code]
+                    if first in stamps and then in stamps
+                ]
+                length = getattr(lease, f"{then}_at") - getattr(lease, f"{first}_at")
+                assert not own or milliseconds(length) <= max(own), (first, then, lives)
+            begun = [stamps["allocated"] for stamps in lives[lease.code] if "allocated" in stamps]
+            if lease.state in TERMINAL and begun:
+                assert slices(lease, db_now()).held_ms <= node_ms() - min(begun)
 
     @invariant()
     def compute_is_held_once(self) -> None:
