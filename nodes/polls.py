@@ -64,7 +64,7 @@ def take_poll(*, node: Node, body: dict) -> dict:
         at = db_now()
         _claim(node, body, at)
         _take_facts(node, body, at)
-        _take_gpus(node, body["facts"]["gpus"])
+        _take_gpus(node, body["facts"])
         _come_online(node, at)
     reported = {item["lease"]: item for item in body["leases"]}
     unsure = set(Lease.objects.filter(node=node, in_doubt=True).values_list("code", flat=True))
@@ -149,9 +149,9 @@ def _take_facts(node: Node, body: dict, at: datetime) -> None:
     )
 
 
-def _take_gpus(node: Node, reported: list[dict]) -> None:
+def _take_gpus(node: Node, facts: dict) -> None:
     present = set()
-    for item in reported:
+    for item in facts["gpus"]:
         held = Gpu.objects.filter(uuid=item["uuid"]).exclude(node=node).first()
         if held is not None and held.node.state not in (NodeState.RETIRED, NodeState.OFFLINE):
             log.warning("gpu_claimed_twice", gpu=item["uuid"], node=node.name)
@@ -176,9 +176,11 @@ def _take_gpus(node: Node, reported: list[dict]) -> None:
                 values["reason"] = reason
             Gpu.objects.filter(pk=gpu.pk).update(**values)
         present.add(item["uuid"])
-    node.gpus.exclude(uuid__in=present).update(
-        present=False, usable=False, reason="No longer reported by the node."
-    )
+    gone = node.gpus.exclude(uuid__in=present)
+    gone.update(present=False, usable=False)
+    # The node knows why it sees none: the driver does not answer, or was changed under it.
+    reason = facts.get("gpu_reason", "")[:300] or "No longer reported by the node."
+    gone.filter(quarantined=False).update(reason=reason)
 
 
 def _outside(processes: list[dict]) -> str:

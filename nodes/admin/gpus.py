@@ -14,7 +14,8 @@ def condition_of(gpu: Gpu) -> str:
     if gpu.quarantined:
         return f"quarantined: {gpu.reason}" if gpu.reason else "quarantined"
     if not gpu.present:
-        return "not in the agent's last report"
+        reason = f": {gpu.reason}" if gpu.reason else ""
+        return f"not in the agent's last report{reason}"
     if not gpu.usable:
         return f"not usable: {gpu.reason}" if gpu.reason else "not usable"
     if sentence := using(gpu.node.incidents.all(), gpu.uuid):

@@ -136,6 +136,7 @@ class NodeAdmin(OperatorAdmin):
         ("heartbeat", "last_seen_at", "agent_version"),
         ("credential", "isolation", "isolation_reason"),
         ("cpus", "memory", "disk"),
+        "gpu_reason",
     )
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
@@ -196,6 +197,10 @@ class NodeAdmin(OperatorAdmin):
     @admin.display(description="why no isolation")
     def isolation_reason(self, node: Node) -> str:
         return str(node.facts.get("isolation_reason", ""))
+
+    @admin.display(description="why no GPU is seen")
+    def gpu_reason(self, node: Node) -> str:
+        return str(node.facts.get("gpu_reason", ""))
 
     @admin.display(description="memory")
     def memory(self, node: Node) -> str:

@@ -8,6 +8,7 @@ import logging
 import pytest
 from django.db.models import F
 from django.test import Client
+from django.urls import reverse
 
 from jobs import services as jobs
 from jobs.models import Job, JobInput
@@ -559,3 +560,44 @@ def test_a_gpu_in_use_by_others_gets_no_lease_and_no_quarantine(agent):
 def test_an_unknown_address_is_json(agent):
     answer = agent.get("nothing/here")
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+
+
+MISMATCH = "Driver/library version mismatch: the driver was changed and not loaded again."
+
+
+@pytest.mark.parametrize("reason", [MISMATCH, "The NVIDIA driver is not answering."])
+def test_gpus_that_are_gone_carry_the_reason_that_the_node_gives(agent, operator_client, reason):
+    """R8, R9: on the board and on the node's page of the admin, and until they are back."""
+    agent.gpus = 2
+    agent.poll()
+    agent.node.gpus.filter(index=1).update(quarantined=True, reason="Left busy.")
+    agent.gpus = 0
+    body = agent.poll_body()
+    body["facts"]["gpu_reason"] = reason
+    assert agent.post("poll", body).status_code == 200
+    rows = agent.node.gpus.order_by("index").values_list("present", "usable", "reason")
+    assert list(rows) == [(False, False, reason), (False, False, "Left busy.")]
+    page = reverse("admin:nodes_node_change", args=[agent.node.pk])
+    for address in (reverse("nodes"), page):
+        assert reason in operator_client.get(address).content.decode()
+    agent.gpus = 2
+    agent.poll()
+    assert agent.node.gpus.get(index=0).reason == ""
+
+
+def test_a_gpu_that_is_gone_while_others_are_there_is_no_longer_reported(agent):
+    agent.gpus = 2
+    agent.poll()
+    agent.gpus = 1
+    agent.poll()
+    assert agent.node.gpus.get(index=1).reason == "No longer reported by the node."
+
+
+def test_a_node_that_never_had_gpus_says_why(agent, operator_client):
+    agent.gpus = 0
+    body = agent.poll_body()
+    body["facts"]["gpu_reason"] = MISMATCH
+    assert agent.post("poll", body).status_code == 200
+    page = reverse("admin:nodes_node_change", args=[agent.node.pk])
+    for address in (reverse("nodes"), page):
+        assert MISMATCH in operator_client.get(address).content.decode()
