@@ -28,6 +28,12 @@ class WrongOffset(Conflict):
     code = "offset"
 
 
+class LogClosed(Conflict):
+    """The log has ended with its attempt; nothing is added to it any more."""
+
+    code = "log_closed"
+
+
 def log_path(lease_code: str) -> Path:
     """The log file of a lease. Raises NotFound for what cannot be a lease's code."""
     if not CODE.fullmatch(lease_code):
@@ -35,10 +41,12 @@ def log_path(lease_code: str) -> Path:
     return Path(settings.DATA_DIR) / "logs" / f"{lease_code}.log"
 
 
-def append_log(lease_code: str, offset: int, data: bytes) -> int:
+def append_log(lease_code: str, offset: int, data: bytes, *, ends_at: int | None = None) -> int:
     """Append `data`, which begins at byte `offset`; returns the log's new length in bytes.
 
-    Raises WrongOffset with the true offset, TooLarge when the log is full (what fits is kept).
+    `ends_at`: its length in bytes where the attempt has ended; None while it goes on.
+    Raises WrongOffset with the true offset, LogClosed beyond the end, TooLarge when the log is full
+    (what fits is kept).
     """
     path = log_path(lease_code)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -48,6 +56,8 @@ def append_log(lease_code: str, offset: int, data: bytes) -> int:
         size = os.fstat(descriptor).st_size
         if offset != size:
             raise WrongOffset(f"The log ends at byte {size}, not at {offset}.", offset=size)
+        if ends_at is not None and size + len(data) > ends_at:
+            raise LogClosed(f"This log has ended at byte {ends_at}.")
         room = max(0, settings.LARGEST_LOG_BYTES - size)
         end = size + _write(descriptor, data[:room])
         if len(data) > room:

@@ -157,7 +157,9 @@ def log(request: HttpRequest, lease: Lease) -> JsonResponse:
     offset = _number(request.GET.get("offset", ""), "offset")
     if _number(request.headers.get("Content-Length") or "0", "Content-Length") > MOST_LOG_BYTES:
         raise TooLarge(f"Send at most {MOST_LOG_BYTES} bytes of log at a time.")
-    following = logs.append_log(lease.code, offset, request.body)
+    # The rest of the log may arrive after the release; the report of it said how long it is.
+    ends_at = lease.log_bytes or 0 if lease.state == LeaseState.RELEASED else None
+    following = logs.append_log(lease.code, offset, request.body, ends_at=ends_at)
     return JsonResponse({"offset": following})
 
 

@@ -212,6 +212,9 @@ class Lease(Stateful):
     )
     output_verified_at = models.DateTimeField(null=True)
     evidence = models.JSONField(default=dict, blank=True)
+    log_bytes = models.BigIntegerField(
+        null=True, help_text="How long its log is, by the report of its release: it ends there."
+    )
     forgotten = models.BooleanField(default=False, help_text="The agent no longer lists it.")
     in_doubt = models.BooleanField(
         default=False,

@@ -151,9 +151,7 @@ def _follow(lease: Lease, report: Report, at: datetime) -> None:
         passed = position >= PHASES.index(step)
         if not passed or not report.reached(step) or getattr(lease, column) is not None:
             continue
-        when = step_at(
-            lease=lease, report=report, step=step, at=at, not_before=_latest_step(lease)
-        )
+        when = step_at(lease=lease, report=report, step=step, at=at, not_before=_latest_step(lease))
         changes: dict[str, object] = {column: when}
         if step != "running":
             changes |= _how_it_ended(lease, report)

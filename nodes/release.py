@@ -35,6 +35,7 @@ def release(
                 "ended_at": at,
                 "evidence": report.evidence,
                 "output_state": report.output,
+                "log_bytes": report.log_bytes,
             },
         )
         # The output may have been accepted since the lease was read.

@@ -39,6 +39,7 @@ class Report:
     output_problem: str = ""
     output_detail: str = ""
     evidence: dict = field(default_factory=dict)
+    log_bytes: int | None = None  # how long the log is, with phase `released`
 
     @classmethod
     def of(cls, item: dict) -> "Report":
@@ -62,6 +63,7 @@ class Report:
             output_problem=problem.get("code", ""),
             output_detail=problem.get("detail", ""),
             evidence=item.get("evidence") or {},
+            log_bytes=item.get("log_bytes"),
         )
 
     def reached(self, step: str) -> bool:

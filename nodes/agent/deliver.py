@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from nodes.agent import collect, disk
@@ -67,8 +66,7 @@ class Courier:
         ]
         if len(harvest.skipped) > MOST_NAMED:
             lines.append(f"{MARK}Not returned: {len(harvest.skipped) - MOST_NAMED} more.")
-        with self.lease.log.open("ab") as log:
-            log.write(("\n".join(lines) + "\n").encode())
+        self.lease.say("\n".join(lines) + "\n")
         disk.write_json(marker, [[ascii(path), why] for path, why in harvest.skipped[:1000]])
 
     def _hash(self, files: dict[str, Found]) -> None:
@@ -198,12 +196,11 @@ def _batches(files: list[Found]) -> Iterator[list[Found]]:
 
 def send_log(portal: Portal, lease: Lease) -> bool:
     """Send what the log has more than the portal; True when nothing is left. Raises Away."""
-    path: Path = lease.log
-    size = path.stat().st_size if path.exists() else 0
+    size = lease.log_size()
     while lease.record.log_sent < size:
-        with path.open("rb") as log:
+        with lease.log.open("rb") as log:
             log.seek(lease.record.log_sent)
-            block = log.read(LOG_BLOCK)
+            block = log.read(min(LOG_BLOCK, size - lease.record.log_sent))
         address = f"leases/{lease.code}/log?offset={lease.record.log_sent}"
         try:
             answer = portal.call("POST", address, block, lease=lease.key)

@@ -42,6 +42,7 @@ class Record:
     discard: bool = False  # cancelled: the output is not wanted
     evidence: dict[str, Any] | None = None
     log_sent: int = 0
+    log_bytes: int | None = None  # how long the log is at the release, and stays
 
 
 PUBLIC = (
@@ -50,7 +51,7 @@ PUBLIC = (
 )
 REPORTED = (
     *("lease", "token", "phase", "gpus", "fetched_files", "fetched_bytes", "exit", "fault"),
-    *("output", "output_problem", "evidence"),
+    *("output", "output_problem", "evidence", "log_bytes"),
 )
 
 
@@ -113,6 +114,24 @@ class Lease:
         """Enter `phase` at `at` (now by default)."""
         times = {**self.record.times, phase: boottime_ms() if at is None else at}
         self.change(phase=phase, times=times, **values)
+
+    def released(self, evidence: dict[str, Any]) -> None:
+        """The last step. The log ends here: the portal accepts so much of it and no more."""
+        with self._lock:
+            self.move(RELEASED, evidence=evidence, log_bytes=self.log_size())
+
+    def log_size(self) -> int:
+        """Bytes of the log that the portal is to have."""
+        size = self.log.stat().st_size if self.log.exists() else 0
+        told = self.record.log_bytes
+        return size if told is None else min(size, told)
+
+    def say(self, lines: str) -> None:
+        """Add lines of the agent's own to the log, unless it has ended."""
+        with self._lock:
+            if self.record.log_bytes is None:
+                with self.log.open("ab") as log:
+                    log.write(lines.encode())
 
     def status(self) -> dict[str, Any] | None:
         """What the supervisor wrote last, or None before it began."""

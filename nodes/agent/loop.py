@@ -393,9 +393,7 @@ class Agent:
 
 
 def _has_log(lease: Lease) -> bool:
-    if lease.log_closed or not lease.log.exists():
-        return False
-    return lease.record.log_sent < lease.log.stat().st_size
+    return not lease.log_closed and lease.record.log_sent < lease.log_size()
 
 
 def _isolation(wanted: str) -> tuple[str, str]:

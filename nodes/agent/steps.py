@@ -203,8 +203,8 @@ class Steps:
         lease.change(output="refused", output_problem=problem)
 
     def _log_is_sent(self, lease: Lease) -> bool:
-        size = lease.log.stat().st_size if lease.log.exists() else 0
-        return lease.log_closed or lease.record.log_sent >= size or self._window_is_over(lease)
+        sent = lease.log_closed or lease.record.log_sent >= lease.log_size()
+        return sent or self._window_is_over(lease)
 
     def _window_is_over(self, lease: Lease) -> bool:
         """The output window has passed, its begin is not known, or nobody takes the output."""
@@ -231,9 +231,9 @@ class Steps:
         if error := done.exception():
             found = {"processes": "not checked", "gpus": {}, "scratch": "left", "output": "none"}
             detail = f"{type(error).__name__}: {error}"[:500]
-            lease.move(journal.RELEASED, evidence={**found, "detail": detail})
+            lease.released({**found, "detail": detail})
         else:
-            lease.move(journal.RELEASED, evidence=done.result())
+            lease.released(done.result())
 
     def _release(self, lease: Lease) -> dict[str, Any]:
         """Look for evidence until there is nothing left, or for RELEASE_SECONDS."""

@@ -333,6 +333,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise ProtocolError(413, "bad_log")
         if offset != len(lease.log):
             raise ProtocolError(409, "offset", offset=len(lease.log))
+        told = lease.report.get("log_bytes")
+        if told is not None and offset + len(body) > told:
+            raise ProtocolError(409, "bad_log_after_its_end")
         lease.log += body
         self._json(200, {"offset": len(lease.log)})
 

@@ -135,6 +135,22 @@ def test_a_record_survives_a_restart(tmp_path):
     assert again.report(clock.boottime_ms())["ages"]["ready"] is None
 
 
+def test_a_log_ends_with_the_release(tmp_path):
+    for name in ("journal", "leases"):
+        (tmp_path / name).mkdir()
+    lease = journal.Lease.begin(tmp_path, "abcd", "1.7")
+    assert lease.log_size() == 0
+    lease.say("[portal] Not returned: one.\n")
+    size = lease.log_size()
+    lease.released({"processes": "none"})
+    assert lease.report(clock.boottime_ms())["log_bytes"] == size > 0
+    lease.say("late\n")
+    assert lease.log.stat().st_size == size
+    with lease.log.open("ab") as log:
+        log.write(b"by what could not be ended")
+    assert journal.Lease.load(tmp_path, lease.path).log_size() == size
+
+
 @pytest.mark.parametrize("code", ["", "../x", "a/b", "a" * 65, "a\n", "."])
 def test_a_hostile_lease_code_is_refused(tmp_path, code):
     with pytest.raises(ValueError, match="no lease code"):

@@ -10,6 +10,7 @@ from django.db.models import F
 from django.test import Client
 from django.urls import reverse
 
+from jobs import logs
 from jobs import services as jobs
 from jobs.models import Job, JobInput
 from nodes import fleet, polls, scheduler
@@ -367,6 +368,56 @@ def test_the_log_is_appended_once(agent, lease, caplog):
     assert agent.post(path + "6", b"\xff\x00", token=lease.token).json() == {"offset": 8}
     for bad in ("", "x", "-1", "1e3", "9" * 30):
         assert agent.post(path + bad, b"x", token=lease.token).status_code == 400
+
+
+DONE = {"code": 0, "signal": None, "reason": "exited"}
+EVIDENCE = {"processes": "none", "gpus": {}, "scratch": "wiped", "output": "sealed"}
+
+
+def _release(agent: Agent, lease: Lease, **fields) -> None:
+    """The lease's work ends, its output is sealed, its compute is released."""
+    scheduler.run_pass()
+    for phase in ("ready", "running"):
+        agent.poll([item(lease, phase)])
+    _report_release(agent, lease, **fields)
+    lease.refresh_from_db()
+    assert lease.state == "released"
+
+
+def _report_release(agent: Agent, lease: Lease, **fields) -> None:
+    told = {"exit": DONE, "output": "sealed", "evidence": EVIDENCE} | fields
+    agent.poll([item(lease, "released", **told)])
+
+
+def test_the_rest_of_the_log_may_arrive_after_the_release_and_no_more(agent, lease):
+    path = f"leases/{lease.code}/log?offset="
+    assert agent.post(path + "0", b"begun ", token=lease.token).status_code == 200
+    _release(agent, lease, log_bytes=10)
+    _report_release(agent, lease, log_bytes=1000)  # cannot be enlarged
+    closed = agent.post(path + "6", b"12345", token=lease.token)
+    assert (closed.status_code, closed.json()["error"]) == (409, "log_closed")
+    assert agent.post(path + "6", b"end\n", token=lease.token).json() == {"offset": 10}
+    again = agent.post(path + "6", b"end\n", token=lease.token)
+    assert (again.json()["error"], again.json()["offset"]) == ("offset", 10)
+    assert agent.post(path + "10", b"x", token=lease.token).json()["error"] == "log_closed"
+    assert agent.post(path + "10", b"", token=lease.token).status_code == 200
+    assert logs.read_log(lease.code, 0, 100) == b"begun end\n"
+
+
+@pytest.mark.parametrize("told", [{}, {"log_bytes": None}])
+def test_a_release_that_tells_no_length_ends_the_log(agent, lease, told):
+    _release(agent, lease, **told)
+    answer = agent.post(f"leases/{lease.code}/log?offset=0", b"x", token=lease.token)
+    assert (answer.status_code, answer.json()["error"]) == (409, "log_closed")
+
+
+@pytest.mark.parametrize(("in_doubt", "error"), [(True, "lease_in_doubt"), (False, "stale_lease")])
+def test_a_lost_lease_writes_its_log_only_when_it_is_kept(agent, lease, in_doubt, error):
+    changes = {"state": "lost", "ended_at": db_now(), "in_doubt": in_doubt}
+    Lease.objects.filter(pk=lease.pk).update(**changes)
+    answer = agent.post(f"leases/{lease.code}/log?offset=0", b"x", token=lease.token)
+    assert answer.json()["error"] == error
+    assert logs.log_size(lease.code) == 0
 
 
 HOSTILE = [

@@ -63,7 +63,9 @@ def test_no_slice_is_longer_than_the_nodes_own(gaps, polls):
         at = made + late
         if made >= stamps["ready"]:
             record(lease, report(made, stamps), after(at))
-    recorded = [(getattr(lease, f"{step}_at") - START) // timedelta(milliseconds=1) for step in STEPS]
+    recorded = [
+        (getattr(lease, f"{step}_at") - START) // timedelta(milliseconds=1) for step in STEPS
+    ]
     assert recorded == sorted(recorded)
     assert recorded[-1] <= at
     own = lengths([stamps[step] for step in SLICES])
