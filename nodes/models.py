@@ -20,6 +20,7 @@ from nodes.states import (
     LeaseReason,
     LeaseState,
     NodeState,
+    OutputWaits,
 )
 from portal.base.codes import new_code
 from portal.base.errors import DomainError
@@ -210,6 +211,7 @@ class Lease(Stateful):
         default="none",
         help_text="none, pending, delivering, sealed, delivered, refused, discarded",
     )
+    output_waits = models.CharField(max_length=16, choices=OutputWaits, blank=True)
     output_verified_at = models.DateTimeField(null=True)
     evidence = models.JSONField(default=dict, blank=True)
     log_bytes = models.BigIntegerField(

@@ -65,6 +65,7 @@ def _note_progress(lease: Lease, report: Report, at: datetime) -> None:
         "fetched_files": report.fetched_files,
         "fetched_bytes": report.fetched_bytes,
         "output_state": report.output,
+        "output_waits": report.output_waits,
     }
     if report.output_problem:
         changes["evidence"] = lease.evidence | problem_of(report)
@@ -198,7 +199,9 @@ def _late(lease: Lease, report: Report, at: datetime) -> None:
     log.info("late_report", lease=lease.code, state=lease.state, phase=report.phase)
     if lease.state != LeaseState.RELEASED:
         return
-    Lease.objects.filter(pk=lease.pk).update(last_report_at=at, output_state=report.output)
+    Lease.objects.filter(pk=lease.pk).update(
+        last_report_at=at, output_state=report.output, output_waits=report.output_waits
+    )
     if not Lease.objects.delivering().filter(pk=lease.pk).exists():
         return
     if report.output in NOWHERE and report.phase == "released":

@@ -38,6 +38,7 @@ class Report:
     output: str = "none"
     output_problem: str = ""
     output_detail: str = ""
+    output_waits: str = ""  # why the portal did not take it when it was sent last
     evidence: dict = field(default_factory=dict)
     log_bytes: int | None = None  # how long the log is, with phase `released`
 
@@ -62,6 +63,7 @@ class Report:
             output=item.get("output", "none"),
             output_problem=problem.get("code", ""),
             output_detail=problem.get("detail", ""),
+            output_waits=item.get("output_waits") or "",
             evidence=item.get("evidence") or {},
             log_bytes=item.get("log_bytes"),
         )

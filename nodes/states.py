@@ -41,6 +41,16 @@ class LeaseReason(models.TextChoices):
     NO_EVIDENCE = "no_evidence", "The node could not prove that everything was removed."
 
 
+class OutputWaits(models.TextChoices):
+    """Why an output is still on its node, by the last try to send it."""
+
+    NONE = "", "It did not arrive within the output window."
+    STORE_FULL = "store_full", "The portal's store has no room for it."
+    STORE_AWAY = "store_away", "The portal's store cannot be written."
+    UNREACHABLE = "unreachable", "The portal could not be reached."
+    NOT_TAKEN = "not_taken", "The portal did not take it when it was sent last."
+
+
 class IncidentCause(models.TextChoices):
     """Why a lease that a node lists is an incident."""
 

@@ -20,7 +20,14 @@ T = TypeVar("T")
 
 
 class Away(Exception):
-    """The portal did not answer, or said that it cannot now (5xx): try again later."""
+    """The portal did not answer, or said that it cannot now (5xx): try again later.
+
+    `kind` is what that means for an output that waits; see docs/agent-protocol.md.
+    """
+
+    def __init__(self, sentence: str, kind: str = "unreachable") -> None:
+        super().__init__(sentence)
+        self.kind = kind
 
 
 class Refused(Exception):
@@ -99,11 +106,8 @@ class Portal:
     def _give_up_on(self, status: int, content: bytes) -> None:
         self.hang_up()
         if status >= 500 or status in (408, 425, 429):
-            raise Away(f"The portal answered {status}.")
-        try:
-            body = _decoded(content)
-        except Away:
-            body = {}
+            raise Away(f"The portal answered {status}.", _kind(status, _error_of(content)))
+        body = _error_of(content)
         code = str(body.get("error", "unknown"))
         raise Refused(status, code, str(body.get("message", "no reason given")), body)
 
@@ -176,6 +180,21 @@ def _decoded(content: bytes) -> dict[str, Any]:
     return body
 
 
+def _error_of(content: bytes) -> dict[str, Any]:
+    try:
+        return _decoded(content)
+    except Away:
+        return {}
+
+
+def _kind(status: int, body: dict[str, Any]) -> str:
+    if status == 507:
+        return "store_full"
+    if body.get("error") == "store_away":
+        return "store_away"
+    return "unreachable" if status in (502, 504) else "not_taken"
+
+
 class Backoff:
     """Growing pauses with jitter, so that many agents do not come back in step."""
 
@@ -198,6 +217,7 @@ class Errand:
     def __init__(self) -> None:
         self.stopped = threading.Event()
         self.away_since: float | None = None  # of time.monotonic()
+        self.trouble = ""  # the kind of the last Away, until somebody answers
 
 
 def patiently(action: Callable[[], T], errand: Errand) -> T:
@@ -210,14 +230,15 @@ def patiently(action: Callable[[], T], errand: Errand) -> T:
     while not errand.stopped.is_set():
         try:
             done = action()
-        except Away:
+        except Away as error:
             errand.away_since = errand.away_since or time.monotonic()
+            errand.trouble = error.kind
         except Refused as error:
             if error.code not in ("unknown_lease", "unknown_credential"):
                 raise
             backoff.tries += 4
         else:
-            errand.away_since = None
+            errand.away_since, errand.trouble = None, ""
             return done
         errand.stopped.wait(backoff.next())
     raise Stopped

@@ -18,6 +18,7 @@ FETCHING, READY, ALLOCATED, RUNNING = "fetching", "ready", "allocated", "running
 RETURNING, RELEASING, RELEASED = "returning", "releasing", "released"
 HOLDING = (ALLOCATED, RUNNING, RETURNING, RELEASING)
 AT_WORK = (ALLOCATED, RUNNING)
+OPEN_OUTPUT = ("pending", "delivering", "sealed")
 SETTLED = ("none", "delivered", "refused", "discarded")
 SAFE_CODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -149,7 +150,12 @@ class Lease:
         known = record.times if record.boot == boot_id() else {}
         ages = {step: max(0, now - known[step]) if step in known else None for step in steps}
         about = {name: record.spec.get(name) for name in ("job", "kind", "index")}
+        about["output_waits"] = self.output_waits()
         return {**{name: getattr(record, name) for name in REPORTED}, **about, "ages": ages}
+
+    def output_waits(self) -> str | None:
+        """Why the portal did not take the output when it was sent last; None where it did."""
+        return (self.errand.trouble or None) if self.record.output in OPEN_OUTPUT else None
 
     def forget(self) -> bool:
         """Remove the folder and then the journal; False when something could not be removed."""

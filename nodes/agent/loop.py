@@ -209,9 +209,10 @@ class Agent:
         return self._backoff.tries == 0 and self._signature() != self._reported
 
     def _signature(self) -> Any:
+        rows = [(one.record, one.output_waits()) for one in self.leases.values()]
         return [
-            (r.lease, r.token, r.phase, r.exit, r.fault, r.output, r.output_problem, r.evidence)
-            for r in (one.record for one in self.leases.values())
+            (r.lease, r.token, r.phase, r.exit, r.fault, r.output, r.output_problem, r.evidence, w)
+            for r, w in rows
         ]
 
     def _start_poll(self) -> None:

@@ -23,7 +23,6 @@ from nodes.agent.journal import Lease
 LAUNCH_SECONDS = 30
 AWAY_SECONDS = 5.0  # a portal or store that is silent for so long: the output is sealed at once
 RELEASE_SECONDS = 30.0
-OPEN_OUTPUT = ("pending", "delivering", "sealed")
 
 
 class Steps:
@@ -174,7 +173,7 @@ class Steps:
     # -- output
 
     def _returning(self, lease: Lease) -> None:
-        if lease.record.output in OPEN_OUTPUT:
+        if lease.record.output in journal.OPEN_OUTPUT:
             self.deliver(lease)
         record = lease.record
         if record.output in journal.SETTLED and self._log_is_sent(lease):
@@ -217,7 +216,7 @@ class Steps:
 
     def seal(self, lease: Lease) -> None:
         """Keep what has not arrived on this disk, and release the compute."""
-        if lease.record.output in OPEN_OUTPUT:
+        if lease.record.output in journal.OPEN_OUTPUT:
             lease.move(journal.RELEASING, output="sealed")
         else:
             lease.move(journal.RELEASING)
@@ -254,7 +253,7 @@ class Steps:
         return {status.get("pid", 0), *(status.get("init") or [])[:1]} - {0}
 
     def _released(self, lease: Lease) -> None:
-        if lease.record.output in OPEN_OUTPUT:
+        if lease.record.output in journal.OPEN_OUTPUT:
             self.deliver(lease)
             if lease.record.output == "delivered":
                 disk.remove_tree(lease.outbox)
@@ -271,7 +270,7 @@ class Steps:
             if not lease.record.discard:
                 lease.change(discard=True)
             self.ask_to_stop(lease, "cancelled")
-        elif phase == journal.RETURNING and lease.record.output in OPEN_OUTPUT:
+        elif phase == journal.RETURNING and lease.record.output in journal.OPEN_OUTPUT:
             lease.errand.stopped.set()
             lease.move(journal.RELEASING, output="discarded")
 
@@ -301,6 +300,6 @@ class Steps:
         if record.boot == boot_id():
             return
         lease.change(boot=boot_id(), times={})
-        unsaved = record.phase == journal.RETURNING and record.output in OPEN_OUTPUT
+        unsaved = record.phase == journal.RETURNING and record.output in journal.OPEN_OUTPUT
         if record.phase in journal.AT_WORK or unsaved:
             self.fault(lease, "node_rebooted", "The machine was started again during the work.")

@@ -19,6 +19,7 @@ from portal.base.words import hms_column
 from portal.pages import attempts, pieces
 from portal.pages.history import history
 from portal.pages.retention import Retention, retention
+from portal.pages.sealed import sealed_sentence
 from portal.pages.steps import Marks, Step, current_step, steps
 from portal.pages.timeline import Held, Timeline, rough_timeline, timeline
 from staging.models import Dataset, File
@@ -104,6 +105,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
             lengths=line.lengths,
             pieces=len(rows),
             delivering=delivering,
+            released=all(s in (ShardState.DELIVERING, ShardState.ENDED) for s, _ in states),
             sentence=_sentence(job, marks, waits, states),
         ),
         "line": line,
@@ -173,7 +175,7 @@ def _sentence(job: Job, marks: Marks, waits: list[SchedulerReason], states: list
     delivering = any(state == ShardState.DELIVERING for state, _ in states)
     step = current_step(job, marks, delivering)
     if step == "output" and delivering and LeaseState.RETURNING not in marks.states:
-        return "The compute is released. The output is still on its way, unmetered."
+        return sealed_sentence(job)
     if step == "waiting" and waits:
         return waits[0].sentence
     return STEP_SENTENCES.get(step, "")

@@ -1,7 +1,7 @@
 """The steps of a job's life as the page lists them. Pure: rows in, steps out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from jobs.models import Job
@@ -118,8 +118,11 @@ def steps(
     pieces: int,
     delivering: bool,
     sentence: str,
+    released: bool = False,
 ) -> list[Step]:
     """All seven steps in order. `sentence` goes with the failing or the present one.
+
+    `released`: no piece holds compute or waits for some; output may still be on its way.
 
     `lengths`: ms in which at least one piece was in a metered phase. Pieces run side by side, and
     a finish step begins when the others have ended: from the first beginning to the last end is
@@ -131,7 +134,8 @@ def steps(
         found = _ended_steps(job, marks, took, failing, sentence)
         return [_without_output(step, job, marks) for step in found]
     present = current_step(job, marks, delivering)
-    return _live_steps(job, marks, at, took, pieces, present, sentence)
+    found = _live_steps(job, marks, at, took, pieces, present, sentence)
+    return [_sealed(step, job, marks, took) for step in found] if released else found
 
 
 def _ended_steps(
@@ -180,6 +184,16 @@ def _live_steps(
         else:
             found.append(Step(key, "todo", note=_so_far(key, marks, pieces)))
     return found
+
+
+def _sealed(step: Step, job: Job, marks: Marks, took: Mapping[str, int]) -> Step:
+    """Output that waits on its node holds nothing: its metered time and the release are over."""
+    begun, done = _times(job, marks)[step.key]
+    if step.key == "output" and step.mark == "current":
+        return replace(step, ms=took.get("output", 0))
+    if step.key == "release" and begun and done:
+        return Step("release", "done", begun, took.get("release", milliseconds(done - begun)))
+    return step
 
 
 def _so_far(key: str, marks: Marks, pieces: int) -> str:

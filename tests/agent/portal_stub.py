@@ -100,7 +100,8 @@ class PortalStub:
         self.failures: list[str] = []  # what the agent did against the protocol
         self.poll_error: tuple[int, str] | None = None
         self.away = False  # answers 503 to everything
-        self.store_away = False  # answers 503 to uploads only
+        self.store_away = False  # answers `store_error` to uploads only
+        self.store_error = (503, "store_away")
         self.corrupt_uploads = 0  # flip a byte of the next n uploads
         self.cut_files = 0  # break the connection in the middle of the next n files
         self.refused_paths: set[str] = set()
@@ -375,7 +376,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise ProtocolError(400, "bad_credential_sent_to_the_store")
         if self.stub.store_away:
             self._drain()
-            raise ProtocolError(503, "away")
+            raise ProtocolError(*self.stub.store_error)
         headers = {"Tus-Resumable": "1.0.0", "Upload-Offset": str(len(output.content))}
         if self.command == "HEAD":
             return self._send(200, b"", headers)

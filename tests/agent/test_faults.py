@@ -89,14 +89,25 @@ def test_the_portal_is_away_as_the_work_ends(portal, agents):
     )
     assert disk.read_json(journal)["output"] == "sealed"
     portal.away = False
+    portal.wait(lambda: lease.phase == "released", "heard of")
+    assert lease.report["output_waits"] in (None, "not_taken")
     portal.wait(lambda: lease.report.get("output") == "delivered", "delivered")
     assert lease.report["evidence"]["output"] == "sealed"
     assert lease.outputs["runs"].content == b"begun\n"
     assert lease.completions == 1
 
 
-def test_what_misses_the_window_is_sealed_and_delivered_later(portal, agents):
-    portal.store_away = True
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        ((503, "store_away"), "store_away"),
+        ((507, "no_room"), "store_full"),
+        ((503, "busy"), "not_taken"),
+        ((502, "proxy"), "unreachable"),
+    ],
+)
+def test_what_misses_the_window_is_sealed_and_delivered_later(portal, agents, error, waits):
+    portal.store_away, portal.store_error = True, error
     lease = portal.place(
         "wind", work=script("echo x > /output/x"), limits={"output_window_seconds": 1}
     )
@@ -105,12 +116,14 @@ def test_what_misses_the_window_is_sealed_and_delivered_later(portal, agents):
     assert (report["output"], report["evidence"]["output"]) == ("sealed", "sealed")
     held = report["ages"]["returning"] - report["ages"]["releasing"]
     assert held >= 1000  # and it ended, though the store never came back
+    assert report["output_waits"] == waits
     folder = agent.state / "leases" / "wind"
     assert not (folder / "scratch").exists()
     agent.kill()
     agent.start()
     portal.store_away = False
     portal.wait(lambda: lease.report.get("output") == "delivered", "delivered")
+    assert lease.report["output_waits"] is None
     lease.order = "forget"
     portal.wait_phase(lease, "gone")
     assert not folder.exists()

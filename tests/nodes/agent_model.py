@@ -55,6 +55,7 @@ class ModelLease:
     fault: dict | None = None
     output: str = "none"
     problem: dict | None = None
+    waits: str | None = None  # why its output was not taken
     evidence: dict | None = None
     reached: set[str] = field(default_factory=set)
     about: dict = field(default_factory=dict)  # job, kind and index, of its spec
@@ -74,6 +75,7 @@ class ModelLease:
             "fault": self.fault,
             "output": self.output,
             "output_problem": self.problem,
+            "output_waits": self.waits,
             "evidence": self.evidence,
             "gpus": self.gpus,
             **self.about,

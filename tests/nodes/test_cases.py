@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from django.db import IntegrityError
+from django.urls import reverse
 
 from jobs import services as jobs
 from jobs.held import held_ms
@@ -289,6 +290,36 @@ def test_the_store_away_at_the_end_of_the_run(job, agent):
     assert LedgerRow.objects.get().held_ms == held
     agent.poll()
     assert lease.code not in agent.leases  # forgotten: the node may delete the sealed output
+
+
+@pytest.mark.parametrize(
+    ("waits", "sentence"),
+    [
+        (None, "it did not arrive within the output window."),
+        ("store_full", "the portal&#x27;s store has no room for it."),
+        ("store_away", "the portal&#x27;s store cannot be written."),
+        ("unreachable", "the portal could not be reached."),
+        ("not_taken", "the portal did not take it when it was sent last."),
+    ],
+)
+def test_the_page_says_why_output_waits_and_where(job, agent, owner_client, waits, sentence):
+    """O1, O4: sealed where, since when and why; the compute is released, nothing is metered."""
+    lease = drive(agent, "running")
+    lease.exit = {"code": 0, "signal": None, "reason": "exited"}
+    lease.output, lease.waits = "sealed", waits
+    for phase in ("returning", "releasing", "released"):
+        lease.go(phase)
+    lease.evidence = agent.evidence(lease)
+    agent.poll()
+    page = owner_client.get(reverse("job", args=[job.code])).content.decode()
+    since = f"{the_lease().releasing_at:%d %b, %H:%M} UTC"
+    assert f"The output waits sealed on node n1 since {since}: {sentence}" in page
+    assert "The compute is released and nothing is metered." in page
+    assert "It is sent by itself as soon as it is taken." in page
+    assert "not yet" not in page[page.index("steps-title") : page.index("step-sentence")]
+    lease.waits = "store_full"
+    agent.poll()
+    assert the_lease().output_waits == "store_full"
 
 
 def test_an_output_window_that_is_over_releases_the_compute(job, agent, settings):

@@ -1,6 +1,7 @@
 """When steps happened, by reports that were received late: no slice is longer than the node's."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -40,7 +41,7 @@ def record(lease: Lease, said: Report, received: datetime) -> None:
 
 
 def lengths(times: list[int]) -> list[int]:
-    return [b - a for a, b in zip(times, times[1:], strict=False)]
+    return [b - a for a, b in pairwise(times)]
 
 
 waits = st.integers(0, 10**7)
@@ -81,7 +82,7 @@ def test_lengths_are_exact_once_the_begin_is_recorded():
         record(lease, report(made, stamps), after(made + late))
     times = [getattr(lease, f"{step}_at") for step in SLICES]
     own = [timedelta(milliseconds=ms) for ms in (100, 14000, 900, 200)]
-    assert [b - a for a, b in zip(times, times[1:], strict=False)] == own
+    assert [b - a for a, b in pairwise(times)] == own
 
 
 def test_a_late_acknowledgement_begins_later_and_nothing_lies_after_its_receipt():

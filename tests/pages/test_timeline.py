@@ -202,9 +202,15 @@ def test_output_on_its_way_after_release_is_the_present_step(team, node):
         job,
         pieces=1,
         delivering=True,
+        released=True,
         sentence="On its way.",
     )
     assert next(step.key for step in found if step.mark == "current") == "output"
+    took = {step.key: (step.mark, round((step.ms or 0) / 1000)) for step in found}
+    assert took["output"] == ("current", 10)  # what was metered of it
+    assert took["release"] == ("done", 10)
+    waits = stepped(job, pieces=2, delivering=True, sentence="Another piece waits.")
+    assert next(step.mark for step in waits if step.key == "release") == "todo"
 
 
 @pytest.mark.parametrize("make", [scenes.running_job, scenes.succeeded_job, scenes.failed_job])
