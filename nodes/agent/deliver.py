@@ -1,5 +1,6 @@
 """Bringing a lease's output back: collect, declare, send by tus, confirm; and its log."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -152,7 +153,8 @@ class Courier:
                         raise
                     answer["offset"] = self._offset(answer["upload"])
                 except Away:
-                    answer["offset"] = self._offset(answer["upload"])
+                    with contextlib.suppress(Away):  # the first one says why
+                        answer["offset"] = self._offset(answer["upload"])
                     raise
         except Refused:
             return

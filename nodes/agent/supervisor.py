@@ -235,11 +235,12 @@ class Supervisor:
         return any(key.data == self.on_log for key in self.selector.get_map().values())
 
     def _exit(self) -> dict[str, Any]:
-        """How the first process ended. bwrap and shells say 128 + n for signal n."""
+        """How the first process ended. A sandbox says 128 + n for signal n, and so do shells of
+        their own accord: a signal is named where it was seen, or sent from here."""
         code = self.returncode if self.returncode is not None else -signal.SIGKILL
-        code = 128 - code if code < 0 else code
-        number = code - 128 if code - 128 in DEADLY else None
-        reason = self.watch.reason or ("killed" if number else "exited")
+        seen, code = code < 0, (128 - code if code < 0 else code)
+        number = code - 128 if (seen or self.watch.reason) and code - 128 in DEADLY else None
+        reason = self.watch.reason or ("killed" if seen else "exited")
         return {"code": code, "signal": number, "reason": reason}
 
     def ended(self, end: dict[str, Any] | None, fault: dict[str, str] | None = None) -> None:

@@ -117,6 +117,7 @@ def test_missing_output_and_command_not_found_are_the_works_own(portal, agents):
     )
     unknown = portal.place("unkn", work=command("no-such-program --now"))
     killed = portal.place("kill", work=script("kill -9 $$"))
+    said = portal.place("said", work=script("exit 137"))
     huge = portal.place("huge", work=command("true"), variables={"BIG": "x" * 200_000})
     agents()
     report = portal.wait_phase(missing, "released")
@@ -128,11 +129,24 @@ def test_missing_output_and_command_not_found_are_the_works_own(portal, agents):
         "exited",
         None,
     )
-    report = portal.wait_phase(killed, "released")
-    assert report["exit"] == {"code": 137, "signal": 9, "reason": "killed"}
+    for lease in (killed, said):  # a sandbox tells of both in the same way
+        report = portal.wait_phase(lease, "released")
+        assert report["exit"] == {"code": 137, "signal": None, "reason": "exited"}
     report = portal.wait_phase(huge, "released")
     assert report["exit"]["reason"] == "could_not_start"
     portal.wait(lambda: b"longer than 128 KiB" in huge.log, "a line in the log")
+
+
+@pytest.mark.parametrize(
+    ("text", "signal_number", "reason"), [("kill -9 $$", 9, "killed"), ("exit 137", None, "exited")]
+)
+def test_without_a_sandbox_a_signal_is_told_from_an_exit_code(
+    portal, agents, text, signal_number, reason
+):
+    lease = portal.place("proc", work=script(text))
+    agents("--isolation", "process")
+    report = portal.wait_phase(lease, "released")
+    assert report["exit"] == {"code": 137, "signal": signal_number, "reason": reason}
 
 
 # -- limits
