@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
@@ -147,7 +148,13 @@ def _entry(index: int, item: Any) -> Entry:
     if not isinstance(item, dict) or not {"path", "size"} <= set(item) <= FIELDS:
         raise DomainError(f"files[{index}] needs path and size, and may have {_optional()}.")
     _check(index, "path", isinstance(item["path"], str), "a text")
-    _check(index, "size", _is_number(item["size"]), "a whole number of bytes")
+    _check(index, "size", type(item["size"]) is int, "a whole number of bytes")
+    if item["size"] > LARGEST_NUMBER:
+        most = settings.LARGEST_UPLOAD_BYTES
+        raise TooLarge(
+            f"files[{index}].size is too large: at most {in_bytes(most)} are accepted.",
+            largest=most,
+        )
     _check(index, "digest", isinstance(item.get("digest", ""), str), "a text")
     _check(index, "executable", isinstance(item.get("executable", False), bool), "true or false")
     modified = item.get("modified")

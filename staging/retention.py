@@ -208,8 +208,21 @@ def abandon_datasets(*, at: datetime) -> int:
 
 def expire_datasets(*, at: datetime) -> int:
     """Delete datasets whose date has come and that nobody holds; how many."""
-    due = Dataset.objects.due_for_deletion(at).order_by("expires_at")[:BATCH]
-    return _delete_all(list(due), POLICY, DatasetReason.RETENTION, at)
+    due = list(Dataset.objects.due_for_deletion(at).order_by("expires_at")[:BATCH])
+    unfinished = [dataset for dataset in due if dataset.reason == DatasetReason.UPLOAD_EXPIRED]
+    begun = set(
+        File.objects.filter(dataset__in=unfinished)
+        .filter(Q(blob__isnull=False) | Q(upload__offset__gt=0))
+        .values_list("dataset", flat=True)
+    )
+    deleted = 0
+    for dataset in due:
+        actor, reason = POLICY, DatasetReason.RETENTION
+        if dataset in unfinished:
+            actor = "system"
+            reason = DatasetReason.UNFINISHED if dataset.pk in begun else DatasetReason.ABANDONED
+        deleted += _delete_all([dataset], actor, reason, at)
+    return deleted
 
 
 def _delete_all(datasets: list[Dataset], actor: str, reason: str, at: datetime) -> int:

@@ -32,6 +32,10 @@ class DatasetReason(models.TextChoices):
         "A file's bytes do not match the digest it was declared with.",
     )
     BYTES_MISSING = "bytes_missing", "Bytes that had been stored are no longer there."
+    BYTES_CORRUPT = (
+        "bytes_corrupt",
+        "Bytes in the store are no longer those that arrived: they are corrupt. Send them again.",
+    )
     UPLOAD_EXPIRED = (
         "upload_expired",
         "It was not finished in time, so the parts of files were removed.",
@@ -44,6 +48,7 @@ class DatasetReason(models.TextChoices):
     RETENTION = "retention", "Its date of deletion had come."
     AFTER_JOB = "after_job", "The job that used it declared that it be deleted after release."
     ABANDONED = "abandoned", "Nothing was ever uploaded to it."
+    UNFINISHED = "unfinished", "Its upload was not finished in time, nor taken up again."
 
 
 class FileState(models.TextChoices):

@@ -149,6 +149,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def length_of(key: str) -> int | None:
+    """Bytes under a key; None where it is gone."""
+    try:
+        return os.stat(_place_of(key)).st_size
+    except FileNotFoundError:
+        return None
+
+
 def read(key: str, start: int, stop: int) -> Iterator[bytes]:
     """Bytes [start, stop) in pieces. Raises NotFound at once when the key is gone.
 

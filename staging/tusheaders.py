@@ -43,7 +43,8 @@ def number(request: HttpRequest, name: str) -> int:
     if not raw.isascii() or not raw.isdigit():
         raise DomainError(f"{name} must be a whole number of bytes.")
     if len(raw.lstrip("0")) > LONGEST_NUMBER:
-        raise TooLarge(f"{name} is larger than any file accepted here.")
+        most = settings.LARGEST_UPLOAD_BYTES
+        raise TooLarge(f"{name} is too large: at most {in_bytes(most)} are accepted.", largest=most)
     return int(raw)
 
 

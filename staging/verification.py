@@ -121,10 +121,12 @@ def _matches(blob: Blob, index: int, digest: bytes) -> bool:
 
 
 def _condemn(dataset: Dataset, blob: Blob) -> None:
+    whole = store.length_of(blob.key) == blob.size
+    reason = DatasetReason.BYTES_CORRUPT if whole else DatasetReason.BYTES_MISSING
     with transaction.atomic():
         now = db_now()
         blobs.condemn(blob, at=now)
-        fail_dataset(dataset=dataset, reason=DatasetReason.BYTES_MISSING, at=now, actor=ACTOR)
+        fail_dataset(dataset=dataset, reason=reason, at=now, actor=ACTOR)
 
 
 def _stage(dataset: Dataset) -> None:

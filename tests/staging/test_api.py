@@ -81,7 +81,6 @@ def test_a_hint_where_a_digest_would_help(owner_client, dataset, staged):
         listing(size="3"),
         listing(size=1.5),
         listing(size=True),
-        listing(size=10**30),
         listing(digest=None),
         listing(digest=3),
         listing(executable="yes"),
@@ -130,6 +129,15 @@ def test_a_refused_file_is_named_and_not_listed(owner_client, dataset, fields):
     assert file["state"] == "refused"
     assert file["message"]
     assert not File.objects.exists()
+
+
+@pytest.mark.parametrize("size", [2**63, 2**70, 10**30])
+def test_a_size_that_no_file_can_have_is_too_large(owner_client, dataset, size, settings):
+    settings.LARGEST_UPLOAD_BYTES = 10**9
+    answer = post(owner_client, dataset, listing(size=size))
+    assert (answer.status_code, answer.json()["error"]) == (413, "too_large")
+    assert answer.json()["message"] == "files[0].size is too large: at most 1 GB are accepted."
+    assert answer.json()["largest"] == 10**9
 
 
 def test_too_many_at_once(owner_client, dataset):

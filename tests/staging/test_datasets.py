@@ -107,7 +107,7 @@ class TestStaging:
         services.verify_dataset(dataset=dataset)
         assert (dataset.state, dataset.reason) == (
             DatasetState.FAILED,
-            DatasetReason.BYTES_MISSING,
+            DatasetReason.BYTES_CORRUPT,
         )
         file.refresh_from_db()
         assert (file.state, file.blob) == (FileState.EXPECTED, None)
@@ -116,12 +116,18 @@ class TestStaging:
         services.verify_dataset(dataset=dataset)
         assert dataset.state == DatasetState.STAGED
 
-    def test_missing_bytes_in_the_store_are_found(self, dataset, owner, put):
+    @pytest.mark.parametrize("left", [None, b"", b"righ"])
+    def test_missing_bytes_in_the_store_are_found(self, dataset, owner, put, left):
         file = put(dataset, "a", b"right")
         services.seal_dataset(dataset=dataset, actor=owner.email)
         store.delete(file.blob.key)
+        if left is not None:
+            store.write_new(file.blob.key, left)
         services.verify_dataset(dataset=dataset)
-        assert dataset.state == DatasetState.FAILED
+        assert (dataset.state, dataset.reason) == (
+            DatasetState.FAILED,
+            DatasetReason.BYTES_MISSING,
+        )
 
 
 class TestDeclaring:

@@ -115,6 +115,39 @@ class TestSweep:
         kept.refresh_from_db()
         assert (dataset.state, kept.state) == (DatasetState.TRANSFERRING, "uploaded")
 
+    @pytest.mark.parametrize(
+        ("sent", "reason"),
+        [(b"", DatasetReason.ABANDONED), (b"a", DatasetReason.UNFINISHED)],
+    )
+    def test_what_was_never_finished_is_deleted_for_that(
+        self, client, dataset, owner, sent, reason
+    ):
+        """And its address says so, for as long again as it had; then it is forgotten."""
+        entry = services.Entry(path="a", size=10)
+        (plan,) = services.declare_files(dataset=dataset, entries=[entry], actor=owner.email)
+        headers = {"Tus-Resumable": "1.0.0", "Upload-Offset": "0"}
+        kind = "application/offset+octet-stream"
+        if sent:
+            client.patch(plan.address, sent, content_type=kind, headers=headers)
+        assert Upload.objects.get().offset == len(sent)
+        Upload.objects.update(expires_at=db_now() - DAY)
+        tasks.sweep()
+        dataset.refresh_from_db()
+        assert dataset.reason == DatasetReason.UPLOAD_EXPIRED
+        self.overdue(dataset)
+        for _ in range(2):
+            answer = client.head(plan.address, headers=headers)
+            assert answer.status_code == 410
+            again = client.patch(plan.address, b"b", content_type=kind, headers=headers)
+            assert (again.status_code, again.json()["error"]) == (410, "gone")
+            tasks.sweep()
+        dataset.refresh_from_db()
+        assert (dataset.state, dataset.reason) == (DatasetState.PURGED, reason)
+        assert dataset.purged_by == "system"
+        Upload.objects.update(expires_at=db_now() - DAY)
+        tasks.sweep()
+        assert client.head(plan.address, headers=headers).status_code == 404
+
     def test_an_upload_whose_date_moved_is_not_swept(self, dataset, owner):
         entry = services.Entry(path="a", size=10)
         services.declare_files(dataset=dataset, entries=[entry], actor=owner.email)
