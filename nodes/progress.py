@@ -17,7 +17,7 @@ from nodes.dating import said_at, step_at
 from nodes.leases import grant, void
 from nodes.ledger import write_ledger
 from nodes.models import Lease
-from nodes.release import free_gpus, release
+from nodes.release import free_gpus, release, with_arrival
 from nodes.report import FAULTS, PHASES, Report, reason_of
 from nodes.results import end_by_work, problem_of
 from nodes.states import BEFORE_GRANT, METERED, TERMINAL, LeaseReason, LeaseState
@@ -199,6 +199,7 @@ def _late(lease: Lease, report: Report, at: datetime) -> None:
     log.info("late_report", lease=lease.code, state=lease.state, phase=report.phase)
     if lease.state != LeaseState.RELEASED:
         return
+    report = with_arrival(lease, report)
     Lease.objects.filter(pk=lease.pk).update(
         last_report_at=at, output_state=report.output, output_waits=report.output_waits
     )

@@ -292,6 +292,26 @@ def test_the_store_away_at_the_end_of_the_run(job, agent):
     assert lease.code not in agent.leases  # forgotten: the node may delete the sealed output
 
 
+def test_a_cancel_that_comes_after_the_last_byte_keeps_the_result(job, agent, owner_client):
+    """R1: the node discards what it had; what is said of it is what became of it."""
+    lease = drive(agent, "returning")
+    agent.deliver(lease)
+    lease.output = "delivering"  # the answer to its last request is on its way
+    jobs.cancel(job=job, actor="owner@climate.example")
+    agent.poll()
+    assert (lease.phase, lease.output) == ("releasing", "discarded")
+    agent.advance(lease)
+    for _ in range(2):  # said again, as the answer was lost
+        agent.poll(heed=False)
+    job.refresh_from_db()
+    assert (job.state, job.outcome) == ("ended", "succeeded")
+    row = the_lease()
+    assert (row.output_state, row.evidence["output"]) == ("delivered", "delivered")
+    assert JobRecord.objects.get().body["shards"][0]["leases"][0]["evidence"] == row.evidence
+    page = owner_client.get(reverse("job", args=[job.code])).content.decode()
+    assert "The result was already complete when the cancel came to its node" in page
+
+
 @pytest.mark.parametrize(
     ("waits", "sentence"),
     [
