@@ -204,6 +204,9 @@ class Lease(Stateful):
     work_reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     fetched_files = models.BigIntegerField(default=0)
     fetched_bytes = models.BigIntegerField(default=0)
+    moved_bytes = models.BigIntegerField(
+        default=0, help_text="Of the fetched bytes those that were not on the node already."
+    )
     fetch_files = models.BigIntegerField(default=0)
     fetch_bytes = models.BigIntegerField(default=0)
     output_state = models.CharField(

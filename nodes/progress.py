@@ -64,6 +64,7 @@ def _note_progress(lease: Lease, report: Report, at: datetime) -> None:
         "last_report_at": said_at(lease=lease, report=report, at=at),
         "fetched_files": report.fetched_files,
         "fetched_bytes": report.fetched_bytes,
+        "moved_bytes": report.moved_bytes,
         "output_state": report.output,
         "output_waits": report.output_waits,
     }

@@ -31,6 +31,7 @@ class Report:
     ages: dict[str, int | None]
     fetched_files: int = 0
     fetched_bytes: int = 0
+    moved_bytes: int = 0
     exit_code: int | None = None
     exit_reason: str = ""
     fault: str = ""
@@ -56,6 +57,7 @@ class Report:
             ages=item.get("ages") or {},
             fetched_files=item.get("fetched_files", 0),
             fetched_bytes=item.get("fetched_bytes", 0),
+            moved_bytes=item.get("moved_bytes", item.get("fetched_bytes", 0)),
             exit_code=code,
             exit_reason=ended.get("reason", ""),
             fault=fault.get("code", ""),

@@ -62,9 +62,10 @@ class Fetcher:
     def _files(self, lease: Lease, team: str) -> tuple[int, int]:
         """Fetch every file over a few connections; (files, bytes)."""
         files = size = 0
+        lease.note(moved_bytes=0)
         failed = threading.Event()
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix=f"fetch-{lease.code}") as pool:
-            going: set[Future[int]] = set()
+            going: set[Future[tuple[int, int]]] = set()
             try:
                 for entry in self._listing(lease):
                     going.add(pool.submit(self._file, lease, team, entry, failed))
@@ -87,34 +88,42 @@ class Fetcher:
             yield from page["files"]
             cursor = page["next"]
 
-    def _file(self, lease: Lease, team: str, entry: dict[str, Any], failed: threading.Event) -> int:
+    def _file(
+        self, lease: Lease, team: str, entry: dict[str, Any], failed: threading.Event
+    ) -> tuple[int, int]:
+        """The file's bytes, and how many of them were not here already."""
         if failed.is_set() or lease.errand.stopped.is_set():
             raise Stopped
         target = target_of(lease.folder, entry["path"])
         place = self.cache.place(team, entry["digest"], bool(entry["executable"]))
         target.parent.mkdir(parents=True, exist_ok=True)
+        moved = 0
         with self.cache.alone(place):
             if not self.cache.has(place, entry["size"], entry["digest"]):
-                self._download(lease, entry, place)
+                moved = self._download(lease, entry, place)
             code = entry["path"].startswith("code/")
             give(place, target, link=self.links and not code)
         if code:
             target.chmod(0o755 if entry["executable"] else 0o644)
-        return int(entry["size"])
+        return int(entry["size"]), moved
 
-    def _download(self, lease: Lease, entry: dict[str, Any], place: Path) -> None:
-        """Fetch into `place`, going on from what an earlier try has left. Raises NodeFault."""
+    def _download(self, lease: Lease, entry: dict[str, Any], place: Path) -> int:
+        """Fetch into `place`, going on from what an earlier try has left; the bytes that came.
+        Raises NodeFault."""
         place.parent.mkdir(parents=True, exist_ok=True)
         part = place.with_name(place.name + PART)
+        moved = 0
         for _ in range(TRIES):
+            before = part.stat().st_size if part.exists() else 0
             patiently(lambda: self._read(lease, entry, part), lease.errand)
+            moved += max(0, part.stat().st_size - before)
             with part.open("rb") as got:
                 total = FileHash(entry["size"])
                 read_into(got, total)
             if total.seen == entry["size"] and total.digest() == entry["digest"]:
                 part.chmod(0o555 if entry["executable"] else 0o444)
                 part.replace(place)
-                return
+                return moved
             part.unlink()
         raise NodeFault("fetch_failed", f"{entry['path']} arrived corrupt {TRIES} times.")
 
@@ -137,11 +146,14 @@ class Fetcher:
                 raise Away("The connection ended in the middle of a file.")
 
 
-def _count(lease: Lease, done: set[Future[int]], files: int, size: int) -> tuple[int, int]:
+def _count(
+    lease: Lease, done: set[Future[tuple[int, int]]], files: int, size: int
+) -> tuple[int, int]:
+    moved = lease.record.moved_bytes
     for future in done:
-        size += future.result()
-        files += 1
-    lease.note(fetched_files=files, fetched_bytes=size)
+        whole, came = future.result()
+        size, moved, files = size + whole, moved + came, files + 1
+    lease.note(fetched_files=files, fetched_bytes=size, moved_bytes=moved)
     return files, size
 
 

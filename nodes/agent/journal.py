@@ -36,6 +36,7 @@ class Record:
     spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # no secrets: see PUBLIC
     fetched_files: int = 0
     fetched_bytes: int = 0
+    moved_bytes: int = 0  # of those: what was not in the cache
     exit: dict[str, Any] | None = None
     fault: dict[str, str] | None = None
     output: str = "none"
@@ -52,7 +53,7 @@ PUBLIC = (
 )
 REPORTED = (
     *("lease", "token", "phase", "gpus", "fetched_files", "fetched_bytes", "exit", "fault"),
-    *("output", "output_problem", "evidence", "log_bytes"),
+    *("moved_bytes", "output", "output_problem", "evidence", "log_bytes"),
 )
 
 

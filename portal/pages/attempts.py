@@ -40,7 +40,13 @@ class Left:
     gpus_not_checked: int = 0
     scratch_wiped: int = 0
     sealed: int = 0
-    cached_bytes: int = 0
+    fetched_bytes: int = 0
+    moved_bytes: int = 0
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the nodes had already when their attempts were placed."""
+        return max(0, self.fetched_bytes - self.moved_bytes)
 
 
 def of_job(job: Job) -> QuerySet[Lease]:
@@ -134,9 +140,11 @@ def ended_marks(job: Job) -> list[tuple[int | None, ...]]:
 def left_of(job: Job) -> Left:
     """Counts over the attempts that held compute. Equal evidence is looked at once."""
     leases = of_job(job)
-    cached = leases.aggregate(size=Sum("fetched_bytes", default=0))["size"]
+    fetched = leases.aggregate(
+        fetched_bytes=Sum("fetched_bytes", default=0), moved_bytes=Sum("moved_bytes", default=0)
+    )
     had = leases.filter(allocated_at__isnull=False).values_list("state", "output_state", "evidence")
-    counts = dict.fromkeys(Left.__dataclass_fields__, 0) | {"cached_bytes": cached}
+    counts = dict.fromkeys(Left.__dataclass_fields__, 0) | fetched
     for state, output, evidence, number in had.annotate(number=Count("pk")):
         counts["released"] += number * (state == LeaseState.RELEASED)
         counts["holding"] += number * (state in METERED)

@@ -34,7 +34,7 @@ def test_a_cut_download_goes_on_where_it_was(portal, agents):
     lease = ready(portal, "cutd", {"data/big": BIG})
     agents()
     portal.wait_phase(lease, "ready")
-    assert lease.served == len(BIG)
+    assert lease.served == lease.report["moved_bytes"] == len(BIG)
 
 
 def test_the_second_lease_of_a_team_moves_nothing(portal, agents):
@@ -46,6 +46,8 @@ def test_the_second_lease_of_a_team_moves_nothing(portal, agents):
     portal.wait_phase(second, "ready")
     portal.wait_phase(stranger, "ready")
     assert (second.served, stranger.served) == (0, len(BIG))
+    told = [(one.report["fetched_bytes"], one.report["moved_bytes"]) for one in (first, second)]
+    assert told == [(len(BIG) + 1, len(BIG) + 1), (len(BIG), 0)]
     one = agent.state / "leases" / "aaaa" / "data" / "x"
     other = agent.state / "leases" / "bbbb" / "data" / "other" / "name"
     assert one.samefile(other)

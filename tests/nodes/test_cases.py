@@ -651,3 +651,25 @@ def test_a_node_that_lost_what_it_had_fetched_is_no_longer_ready(job, node, agen
     agent.poll()
     waiting.refresh_from_db()
     assert waiting.state == "ready"
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({}, "3 kB of input were fetched; copies stay"),
+        (
+            {"moved_bytes": 1000},
+            "1 kB of input were fetched, 2 kB were on the node already; copies",
+        ),
+        ({"moved_bytes": 0}, "Nothing was fetched: 3 kB of input were on the node already; copies"),
+    ],
+)
+def test_what_the_node_had_already_is_not_called_fetched(job, agent, owner_client, told, sentence):
+    """S9: the second job on the same bytes moves nothing, and the page says so."""
+    scheduler.run_pass()
+    agent.poll()
+    body = agent.body()
+    body["leases"][0] |= {"fetched_bytes": 3000} | told
+    agent.poll(body)
+    page = owner_client.get(reverse("job", args=[job.code])).content.decode()
+    assert sentence in page

@@ -48,6 +48,7 @@ def make_lease(shard: Shard, node: Node, *ages: float, **fields) -> Lease:
         "output_window": timedelta(seconds=120),
         "fetch_bytes": 40_000_000,
         "fetched_bytes": 40_000_000,
+        "moved_bytes": 40_000_000,
         "last_report_at": now,
     } | fields
     if state in ("released", "void", "lost"):
@@ -197,7 +198,7 @@ def running_job(team: Team, node: Node) -> Job:
         last_report_at=ago(400), ended_at=ago(300),
     )  # fmt: skip
     make_lease(pieces[2], node, 290, 280, 260, 255, 250)
-    make_lease(pieces[3], node, 120, fetched_bytes=12_000_000)
+    make_lease(pieces[3], node, 120, fetched_bytes=12_000_000, moved_bytes=12_000_000)
     job.shards.filter(pk=pieces[3].pk).update(state="queued")
     job.shards.filter(kind="finish").update(state="queued")
     _wait(pieces[3], "Its data is on its way to the node: 12 of 40 MB.")
