@@ -22,6 +22,10 @@ from portal.base.errors import Conflict, Stale
 from portal.base.moves import move
 
 log = structlog.get_logger(__name__)
+RESTORED = (
+    "This portal was restored from a backup that was made while it ran: it may have ended and been "
+    "delivered afterwards. What it returned is not in the backup, so its piece is tried again."
+)
 
 
 def place(*, shard: Shard, node: Node, disk_bytes: int, at: datetime) -> Lease:
@@ -190,11 +194,16 @@ def void(*, lease: Lease, reason: str, at: datetime, detail: str = "") -> None:
 
 
 def declare_forgotten(*, lease: Lease, at: datetime) -> None:
-    """The node was given compute for this lease and says that it has no such lease."""
-    lose(lease=lease, at=at, reason=LeaseReason.SUPERVISOR_DIED)
+    """The node was given compute for this lease and says that it has no such lease.
+
+    A restored portal reads its own old rows here: the attempt may have ended and been delivered
+    after the backup, and both have forgotten it since.
+    """
+    older = lease.epoch < fleet.installation().epoch
+    lose(lease=lease, at=at, reason=LeaseReason.NOT_THERE, detail=RESTORED if older else "")
 
 
-def lose(*, lease: Lease, at: datetime, reason: str = LeaseReason.SILENT) -> None:
+def lose(*, lease: Lease, at: datetime, reason: str = LeaseReason.SILENT, detail: str = "") -> None:
     """The shard is tried elsewhere. GPUs stay taken until the node proves them free.
 
     After a silence the lease is in doubt: its node may come back further on than the next attempt.
@@ -214,6 +223,7 @@ def lose(*, lease: Lease, at: datetime, reason: str = LeaseReason.SILENT) -> Non
             reason=reason,
             changes={
                 "reason": lease.reason if done else reason,
+                "detail": lease.detail if done else detail,
                 "ended_at": at,
                 "in_doubt": in_doubt,
             },

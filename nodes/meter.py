@@ -19,6 +19,7 @@ FAULTS = frozenset(
     {
         LeaseReason.LAUNCH_FAILED,
         LeaseReason.SUPERVISOR_DIED,
+        LeaseReason.NOT_THERE,
         LeaseReason.NODE_REBOOTED,
         LeaseReason.GPU_FAULT,
         LeaseReason.SILENT,

@@ -27,6 +27,7 @@ class LeaseReason(models.TextChoices):
     CANCELLED = "cancelled", "A member of the team cancelled the job."
     LAUNCH_FAILED = "launch_failed", "The node could not start the work."
     SUPERVISOR_DIED = "supervisor_died", "The process that watched the work died."
+    NOT_THERE = "not_there", "Its node does not have this attempt any more."
     NODE_REBOOTED = "node_rebooted", "The node was started again in the middle of the work."
     GPU_FAULT = "gpu_fault", "A GPU of this attempt failed."
     SILENT = "silent", "The node was silent for longer than the silence limit."

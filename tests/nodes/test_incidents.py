@@ -354,3 +354,27 @@ def test_an_attempt_is_not_adopted_into_another_piece(agent, team):
     with pytest.raises(Conflict, match="another piece"):
         incidents.adopt(incident=Incident.objects.get(), actor="op", reason="")
     assert set(Shard.objects.values_list("state", flat=True)) == {"queued"}
+
+
+@pytest.mark.parametrize("after_restore", [True, False])
+def test_an_attempt_that_ended_after_the_backup_is_not_there(agent, owner_client, after_restore):
+    """R11: delivered and forgotten by its node, unknown to the restored portal."""
+    lease = start(agent)
+    dump = transaction.savepoint_create()
+    finish(agent, lease)
+    agent.poll()
+    agent.deliver(lease)
+    agent.poll()
+    assert lease.code not in agent.leases
+    transaction.savepoint_rollback(dump)
+    if after_restore:
+        call_command("after_restore", verbosity=0)
+    agent.poll()
+    row = Lease.objects.get(code=lease.code)
+    assert (row.state, row.reason, row.in_doubt) == ("lost", "not_there", False)
+    assert LedgerRow.objects.get().uncounted_reason == "not_there"
+    assert ("restored from a backup" in row.detail) == after_restore
+    page = owner_client.get(reverse("job", args=[row.shard.job.code])).content.decode()
+    assert "Its node does not have this attempt any more." in page
+    assert ("it may have ended and been delivered afterwards" in page) == after_restore
+    assert Shard.objects.get().state == "queued"
