@@ -351,7 +351,10 @@ class Agent:
         error = logs.exception() if logs else None
         if error is None:
             self._log_backoff.reset()
-        elif not isinstance(error, Away):
+            self.steps.logs_away_since = None
+        elif isinstance(error, Away):
+            self.steps.logs_away_since = self.steps.logs_away_since or time.monotonic()
+        else:
             log.warning("A log could not be sent: %s", error)
         pause = LOG_SECONDS if error is None else self._log_backoff.next()
         self._next_logs = time.monotonic() + pause

@@ -35,6 +35,7 @@ class Steps:
         self.wake = wake
         self._going: dict[tuple[str, str], Future[Any]] = {}
         self._spawned: dict[str, float] = {}
+        self.logs_away_since: float | None = None  # of time.monotonic()
 
     def look(self, lease: Lease) -> None:
         """Make the next step of a lease, if it can be made now."""
@@ -203,12 +204,11 @@ class Steps:
 
     def _log_is_sent(self, lease: Lease) -> bool:
         sent = lease.log_closed or lease.record.log_sent >= lease.log_size()
-        return sent or self._window_is_over(lease)
+        return sent or _for_long(self.logs_away_since) or self._window_is_over(lease)
 
     def _window_is_over(self, lease: Lease) -> bool:
         """The output window has passed, its begin is not known, or nobody takes the output."""
-        away = lease.errand.away_since
-        if away is not None and time.monotonic() - away > AWAY_SECONDS:
+        if _for_long(lease.errand.away_since):
             return True
         since = lease.record.times.get(journal.RETURNING)
         window = 1000 * int(lease.record.spec["limits"]["output_window_seconds"])
@@ -303,3 +303,8 @@ class Steps:
         unsaved = record.phase == journal.RETURNING and record.output in journal.OPEN_OUTPUT
         if record.phase in journal.AT_WORK or unsaved:
             self.fault(lease, "node_rebooted", "The machine was started again during the work.")
+
+
+def _for_long(away_since: float | None) -> bool:
+    """Whether nobody has answered for so long that held compute waits no more."""
+    return away_since is not None and time.monotonic() - away_since > AWAY_SECONDS

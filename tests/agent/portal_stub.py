@@ -101,6 +101,7 @@ class PortalStub:
         self.poll_error: tuple[int, str] | None = None
         self.away = False  # answers 503 to everything
         self.store_away = False  # answers `store_error` to uploads only
+        self.logs_away = False  # answers 503 to logs only
         self.store_error = (503, "store_away")
         self.corrupt_uploads = 0  # flip a byte of the next n uploads
         self.cut_files = 0  # break the connection in the middle of the next n files
@@ -330,6 +331,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _log(self, lease: StubLease) -> None:
         offset = int(parse_qs(urlsplit(self.path).query)["offset"][0])
         body = self._body()
+        if self.stub.logs_away:
+            raise ProtocolError(503, "away")
         if len(body) > 2**20:
             raise ProtocolError(413, "bad_log")
         if offset != len(lease.log):

@@ -129,6 +129,19 @@ def test_what_misses_the_window_is_sealed_and_delivered_later(portal, agents, er
     assert not folder.exists()
 
 
+def test_a_log_that_nobody_takes_holds_no_compute(portal, agents):
+    """The output has arrived; the rest of the log follows when it can, after the release."""
+    portal.logs_away = True
+    window = {"output_window_seconds": 600}  # far beyond what this test waits
+    lease = portal.place("logs", work=script("echo said; echo x > /output/x"), limits=window)
+    agents()
+    report = portal.wait_phase(lease, "released")
+    assert (report["output"], report["log_bytes"]) == ("delivered", len(b"said\n"))
+    assert lease.log == b""
+    portal.logs_away = False
+    portal.wait(lambda: lease.log == b"said\n", "the log")
+
+
 def test_a_killed_supervisor_is_a_fault_of_the_node(portal, agents):
     lease = portal.place("dead", work=script(UNTIL_TOLD))
     agent = agents()
