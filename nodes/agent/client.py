@@ -25,7 +25,7 @@ class Away(Exception):
     `kind` is what that means for an output that waits; see docs/agent-protocol.md.
     """
 
-    def __init__(self, sentence: str, kind: str = "unreachable") -> None:
+    def __init__(self, sentence: str = "", kind: str = "unreachable") -> None:
         super().__init__(sentence)
         self.kind = kind
 

@@ -342,6 +342,26 @@ def test_the_page_says_why_output_waits_and_where(job, agent, owner_client, wait
     assert the_lease().output_waits == "store_full"
 
 
+def test_the_page_sums_up_where_the_output_of_several_pieces_waits(team, node, agent, owner_client):
+    job = make_job(team, shards=2)
+    for _ in range(6):
+        scheduler.run_pass()
+        agent.poll()
+        for lease in agent.leases.values():
+            if lease.phase != "running":
+                agent.advance(lease)
+    for lease, waits in zip(agent.leases.values(), ("store_full", "store_away"), strict=True):
+        lease.exit = {"code": 0, "signal": None, "reason": "exited"}
+        lease.output, lease.waits = "sealed", waits
+        for phase in ("returning", "releasing", "released"):
+            lease.go(phase)
+        lease.evidence = agent.evidence(lease)
+    agent.poll()
+    page = owner_client.get(reverse("job", args=[job.code])).content.decode()
+    assert "The output of 2 pieces waits sealed on node n1 since" in page
+    assert "has no room for it. The portal&#x27;s store cannot be written." in page
+
+
 def test_an_output_window_that_is_over_releases_the_compute(job, agent, settings):
     lease = drive(agent, "running")
     lease.exit = {"code": 0, "signal": None, "reason": "exited"}
