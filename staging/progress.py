@@ -109,6 +109,13 @@ def estimate(samples: list[Sample], left: int) -> dict[str, float | None]:
     }
 
 
+def measure(since: str, arrived: int, left: int) -> tuple[dict[str, float | None], str]:
+    """`estimate` of bytes that are counted elsewhere, and the cursor that the next poll sends."""
+    _, _, samples = read_cursor(since)
+    samples = _with(samples, (milliseconds(db_now() - EPOCH), arrived))
+    return estimate(samples, left), _cursor(0, 0, samples)
+
+
 def _cursor(at_ms: int, last: int, samples: list[Sample]) -> str:
     raw = json.dumps([at_ms, last, samples], separators=(",", ":"))
     return base64.urlsafe_b64encode(raw.encode()).decode()

@@ -3,12 +3,29 @@
 from django.urls import path
 
 from staging import api, downloads, tus, views
+from staging.sync import pages
 
 urlpatterns = [
     path("staging/", views.staging, name="staging"),
     path("staging/new", views.dataset_new, name="dataset_new"),
+    path("staging/connections/", pages.connection_list, name="connections"),
+    path("staging/connections/new", pages.connection_new, name="connection_new"),
+    path("staging/connections/<str:code>/", pages.connection, name="connection"),
+    path(
+        "staging/connections/<str:code>/change", pages.connection_change, name="connection_change"
+    ),
+    path("staging/connections/<str:code>/test", pages.connection_test, name="connection_test"),
+    path(
+        "staging/connections/<str:code>/remove", pages.connection_remove, name="connection_remove"
+    ),
+    path("staging/sync/", pages.sync_choose, name="sync_choose"),
+    path("staging/sync/s3/<str:code>", pages.sync_s3, name="sync_s3"),
+    path("staging/sync/folder/<str:code>", pages.sync_folder, name="sync_folder"),
+    path("staging/sync/addresses", pages.sync_addresses, name="sync_addresses"),
     path("staging/<str:code>/", views.dataset, name="dataset"),
     path("staging/<str:code>/live", views.dataset_live, name="dataset_live"),
+    path("staging/<str:code>/sync/cancel/confirm", pages.sync_cancel, name="sync_cancel"),
+    path("staging/<str:code>/sync/<str:verb>", pages.sync_act, name="sync_act"),
     path("staging/<str:code>/upload", views.dataset_upload, name="dataset_upload"),
     path("staging/<str:code>/remove", views.dataset_remove, name="dataset_remove"),
     path("staging/<str:code>/keep", views.dataset_keep, name="dataset_keep"),

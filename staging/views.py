@@ -24,6 +24,7 @@ from staging.history import history, who
 from staging.keys import upload_key
 from staging.models import Dataset, File
 from staging.states import DatasetKind, DatasetReason, DatasetState
+from staging.sync import panel
 
 PER_PAGE = 50
 LATEST_EVENTS = 50
@@ -69,18 +70,11 @@ def dataset_new(request: HttpRequest) -> HttpResponse:
     return render(request, "staging/new.html", {"form": form}, status=status)
 
 
-def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
-    """What the live part shows, and the page around it."""
-    folder = listing.find_folder(dataset, request.GET.get("folder", "").strip("/"))
+def _facts(dataset: Dataset) -> dict[str, Any]:
+    """What every page of a dataset says beside its files."""
     return {
         "dataset": dataset,
         "reason": DatasetReason(dataset.reason).label if dataset.reason else "",
-        "totals": listing.totals_of(dataset),
-        "folder": folder,
-        "crumbs": listing.crumbs_of(folder),
-        "page": listing.rows_of(dataset, folder, request.GET.get("page")),
-        "active": dataset.state in listing.ACTIVE,
-        "open": listing.is_open(dataset),
         "held_by": list(dataset.hold_rows.order_by("created_at")),
         "told": sends_mail(),
         "retention": listing.retention_sentence(dataset),
@@ -91,21 +85,53 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def _files(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
+    """One page of one folder."""
+    folder = listing.find_folder(dataset, request.GET.get("folder", "").strip("/"))
+    page = listing.rows_of(dataset, folder, request.GET.get("page"))
+    if dataset.fed_by:
+        panel.name_states(dataset, page.object_list)
+    return {"folder": folder, "crumbs": listing.crumbs_of(folder), "page": page}
+
+
+def _moving(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
+    """The counts, and whether they move."""
+    if dataset.fed_by:
+        found = panel.panel_of(dataset, request.GET.get("since", ""))
+        return found | {"totals": found["marks"], "open": False}
+    return {
+        "totals": listing.totals_of(dataset),
+        "active": dataset.state in listing.ACTIVE,
+        "open": listing.is_open(dataset),
+    }
+
+
+def _template(dataset: Dataset) -> str:
+    return "staging/sync/dataset.html" if dataset.fed_by else "staging/dataset.html"
+
+
+def _page(request: HttpRequest, row: Dataset, form: KeepForm, status: int = 200) -> HttpResponse:
+    context = _facts(row) | _moving(request, row) | _files(request, row) | {"keep_form": form}
+    return render(request, _template(row), context, status=status)
+
+
 @login_required
 @require_GET
 def dataset(request: HttpRequest, code: str) -> HttpResponse:
     """One dataset: its state, files, retention, holders and history."""
-    row = my_dataset(request, code)
-    context = _context(request, row) | {"keep_form": KeepForm()}
-    return render(request, "staging/dataset.html", context)
+    return _page(request, my_dataset(request, code), KeepForm())
 
 
 @login_required
 @require_GET
 def dataset_live(request: HttpRequest, code: str) -> HttpResponse:
-    """The part that moves, as its own address."""
-    context = _context(request, my_dataset(request, code)) | {"live": True}
-    return render(request, "staging/dataset.html#live", context)
+    """The part that moves, as its own address. The files of a sync, which may be a million, come
+    with it only when its state is another than the page has seen."""
+    row = my_dataset(request, code)
+    context = _facts(row) | _moving(request, row) | {"live": True}
+    if not row.fed_by or request.GET.get("was") != context["shown"]:
+        context |= _files(request, row) | {"files_too": True}
+    return render(request, f"{_template(row)}#live", context)
 
 
 @login_required
@@ -179,8 +205,7 @@ def dataset_keep(request: HttpRequest, code: str) -> HttpResponse:
         )
         messages.success(request, "The date was set.")
         return redirect("dataset", row.code)
-    context = _context(request, row) | {"keep_form": form}
-    return render(request, "staging/dataset.html", context, status=400)
+    return _page(request, row, form, status=400)
 
 
 @login_required

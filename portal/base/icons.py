@@ -40,6 +40,7 @@ ICONS = {
     "sun": '<circle cx="8" cy="8" r="3"/><path d="M8 1v1.8M8 13.2V15M1 8h1.8M13.2 8H15M3 3l1.3 '
     '1.3M11.7 11.7 13 13M13 3l-1.3 1.3M4.3 11.7 3 13"/>',
     "moon": '<path d="M13.5 9.8A6 6 0 0 1 6.2 2.5a6 6 0 1 0 7.3 7.3z"/>',
+    "pause": '<path class="fill" d="M3.5 2.5h3.25v11H3.5zM9.25 2.5h3.25v11H9.25z"/>',
     "down": '<path d="m4 6 4 4 4-4"/>',
 }
 
@@ -90,6 +91,14 @@ STATES = {
     "complete": Look("solid", "uploaded", "move"),
     "expired": Look("hourglass", "expired", "warn"),
     "terminated": Look("slash", "removed", "quiet"),
+    # syncs: the source's own states, and the marks of what it brings
+    "listing": Look("dashed", "being listed", "move"),
+    "copying": Look("fetch", "being copied", "move"),
+    "paused": Look("pause", "paused", "warn"),
+    "listed": Look("hollow", "listed", "quiet"),
+    "awaited": Look("dashed", "not copied yet", "quiet"),
+    "copied": Look("solid", "copied", "move"),
+    "unreadable": Look("cross", "cannot be had", "bad"),
     # nodes
     "pending": Look("dashed", "not enrolled", "quiet"),
     "online": Look("dot", "online", "good"),

@@ -187,6 +187,7 @@ EVENT_SENTENCES = {
     "reactivated": "reactivated the account of {address}",
     "password_reset": "made the password of {address} worthless",
     "connection_create": "added the connection {connection}",
+    "connection_change": "changed the connection {connection}",
     "connection_secret": "changed the secret of the connection {connection}",
     "connection_test": "tested the connection {connection}: {result}",
     "connection_delete": "deleted the connection {connection}",

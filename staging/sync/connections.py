@@ -1,4 +1,4 @@
-"""Connections: make, change the secret, test, delete. A secret goes in and never comes out.
+"""Connections: make, change, test, delete. A secret goes in and never comes out.
 
 Credentials are those of the row, or those in SYNC_ROLE_FILE for a connection on the operator's own
 role; nothing here or below ever looks for credentials of the machine.
@@ -60,10 +60,10 @@ def create_connection(
     if access != Access.KEYS and (key_id or secret):
         raise DomainError("A key is for connections that use one.")
     values = {
-        "name": _plain(name, "name", 120),
+        "name": plain(name, "name", 120),
         "endpoint": endpoint_of(endpoint),
-        "bucket": _bucket_name(bucket),
-        "region": _plain(region or "us-east-1", "region", 60),
+        "bucket": bucket_name(bucket),
+        "region": plain(region or "us-east-1", "region", 60),
         "prefix": folder_prefix(prefix),
     }
     try:
@@ -84,7 +84,8 @@ def create_connection(
     return connection
 
 
-def _plain(text: str, what: str, most: int) -> str:
+def plain(text: str, what: str, most: int) -> str:
+    """One line of printable text. Raises DomainError, naming what it is."""
     text = " ".join(str(text).split())
     if not text or len(text) > most or not text.isprintable():
         raise DomainError(f"The {what} must have 1 to {most} printable characters.")
@@ -109,7 +110,8 @@ def endpoint_of(text: str) -> str:
     return f"{parts.scheme}://{shown}" + (f":{port}" if port else "")
 
 
-def _bucket_name(text: str) -> str:
+def bucket_name(text: str) -> str:
+    """The name of a bucket. Raises DomainError for what is none."""
     text = text.strip()
     good = text.isascii() and all(c.isalnum() or c in "-._" for c in text)
     if not 1 <= len(text) <= 255 or not good or text in (".", ".."):
@@ -138,12 +140,48 @@ def change_secret(*, connection: Connection, key_id: str, secret: str, actor: st
         raise DomainError("A connection needs a key and its secret; none is taken from elsewhere.")
     with transaction.atomic():
         rows = Connection.objects.filter(pk=connection.pk, deleted_at=None, access=Access.KEYS)
-        if not rows.update(sealed=_seal(key_id, secret), tested_at=None, test_code=""):
+        if not rows.update(
+            sealed=_seal(key_id, secret), tested_at=None, test_code="", test_sentence=""
+        ):
             raise Conflict("This connection has no secret of its own, or was deleted.")
         connection.team.note(
             "connection_secret", at=db_now(), actor=actor, connection=connection.name
         )
     connection.refresh_from_db()
+
+
+def change_connection(
+    *,
+    connection: Connection,
+    actor: str,
+    name: str,
+    region: str,
+    path_style: bool,
+    md5_etags: bool,
+    key_id: str = "",
+    secret: str = "",
+) -> None:
+    """Change what is said of a place, and its key where one is given. Endpoint and bucket stay.
+
+    Raises Forbidden for one on the operator's role, Conflict for a name in use or a deleted one.
+    """
+    if connection.access == Access.ROLE:
+        raise Forbidden("Only an operator changes connections on the operator's own role.")
+    values = {"name": plain(name, "name", 120), "region": plain(region, "region", 60)}
+    try:
+        with transaction.atomic():
+            rows = Connection.objects.filter(pk=connection.pk, deleted_at=None)
+            changes = {"path_style": path_style, "md5_etags": md5_etags, "tested_at": None}
+            if not rows.update(**values, **changes, test_code="", test_sentence=""):
+                raise Conflict("This connection was deleted.")
+            connection.refresh_from_db()
+            connection.team.note(
+                "connection_change", at=db_now(), actor=actor, connection=connection.name
+            )
+            if key_id or secret:
+                change_secret(connection=connection, key_id=key_id, secret=secret, actor=actor)
+    except IntegrityError as error:
+        raise Conflict(f"The team has a connection called {values['name']} already.") from error
 
 
 def delete_connection(*, connection: Connection, actor: str, staff: bool = False) -> None:

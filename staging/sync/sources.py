@@ -82,8 +82,8 @@ def _source_of(choice: Choice, dataset: Dataset, actor: str, at: datetime) -> So
     return Source(
         dataset=dataset,
         kind=choice.kind,
-        include=_patterns(choice.include),
-        exclude=_patterns(choice.exclude),
+        include=patterns_of(choice.include),
+        exclude=patterns_of(choice.exclude),
         created_by=actor[:254],
         created_at=at,
         **values,
@@ -100,7 +100,8 @@ def _below(connection: Connection, prefix: str) -> str:
     return prefix
 
 
-def _patterns(given: tuple[str, ...]) -> list[str]:
+def patterns_of(given: tuple[str, ...]) -> list[str]:
+    """Patterns without blank ones. Raises DomainError."""
     found = [pattern.strip() for pattern in given if pattern.strip()]
     if len(found) > MOST_PATTERNS or any(len(p) > 300 or not p.isprintable() for p in found):
         raise DomainError("At most 100 patterns of at most 300 printable characters, please.")
