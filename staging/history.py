@@ -15,6 +15,8 @@ WORDS = {
     "verify": "Every file was read back and matches: staged",
     "fail": "Failed",
     "stale": "The source changed",
+    "sync": "A sync began to fill it",
+    "change": "The source changed after it was listed",
     "terminate": "An upload was given up",
     "remove": "A file was removed",
     "keep": "The date of deletion was set",
@@ -22,7 +24,7 @@ WORDS = {
     "delete": "Deletion decided",
     "purge": "The last byte left the store: deleted",
 }
-PORTAL = {"system", "retention policy"}
+PORTAL = {"system", "retention policy", "sync"}
 
 
 @dataclass(frozen=True)

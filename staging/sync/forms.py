@@ -47,7 +47,7 @@ class ChangeConnectionForm(forms.Form):
         label="Region",
         max_length=60,
         required=False,
-        help_text="As the store names it. Empty: us-east-1, which most stores of one's own take.",
+        help_text="As the store names it. Empty: us-east-1, which self-hosted stores take.",
         widget=forms.TextInput(attrs=PLAIN),
     )
     path_style = forms.BooleanField(
@@ -132,7 +132,7 @@ class NewConnectionForm(ChangeConnectionForm):
             if name not in found or "access" not in found:
                 continue
             if found["access"] == Access.KEYS and not found[name]:
-                self.add_error(name, "Enter it, also where it was entered before.")
+                self.add_error(name, "Enter it; this page never keeps one.")
             if found["access"] == Access.ANONYMOUS and found[name]:
                 self.add_error(name, "A public bucket needs none. Leave it empty.")
         return found

@@ -12,10 +12,12 @@ from staging.listing import ACTIVE, Row, Totals, totals_of
 from staging.models import Dataset, Part, Source, SourceFile
 from staging.progress import measure
 from staging.states import DatasetState, FileState
+from staging.sync.happenings import happenings
 from staging.sync.progress import progress_of
 from staging.sync.states import PartKind, SourceFileState, SourceKind, SourceState
 
 MOST_WAITS = 20
+LATEST_EVENTS = 50
 LONG = timedelta(days=2)
 SHOWN = (SourceState.LISTING, SourceState.COPYING, SourceState.PAUSED)
 VERBS = {
@@ -51,6 +53,7 @@ def panel_of(dataset: Dataset, since: str) -> dict[str, Any]:
         "active": found["active"] or dataset.state in ACTIVE,
         "waits": waits_of(source) if found["active"] else [],
         "counts": _counts(source),
+        "events": happenings(dataset, source, LATEST_EVENTS),
         "verbs": [(verb, VERBS[verb]) for verb in may if verb in VERBS],
         "may_cancel": "cancel" in may,
         "ended": source.state in (SourceState.DONE, SourceState.CANCELLED, SourceState.FAILED),
@@ -143,7 +146,9 @@ def waits_of(source: Source) -> list[Wait]:
 def _name_of(part: Part) -> str:
     if part.file is not None:
         path = part.file.file.path
-        return f"{path}, comparison" if part.kind == PartKind.CHECK else path
+        if part.kind == PartKind.CHECK:
+            return f"{path}, compared as a whole"
+        return f"{path} from {in_bytes(part.start)} on" if part.start else path
     rest = part.pack.filter(state=SourceFileState.OPEN).order_by("pk")
     first = rest.values_list("file__path", flat=True).first() or "small files"
     more = rest.count() - 1

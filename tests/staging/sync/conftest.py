@@ -25,9 +25,12 @@ def _binary(name: str) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What talks to a store of others is marked so: .ci/run gives it a step of its own."""
+    """What talks to a store of others is marked so: .ci/run gives it a step of its own. So do the
+    tests with a browser, which stay there."""
     for item in items:
-        if {"weed", "rclone"} & set(getattr(item, "fixturenames", ())):
+        if "tests/browser/" not in item.nodeid and {"weed", "rclone"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker(pytest.mark.stores)
 
 

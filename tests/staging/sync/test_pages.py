@@ -1,14 +1,18 @@
 """The pages of sync: who may see and do what, what a wrong field says, and no secret anywhere."""
 
 import html
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.test import Client
 
+from portal.base.clock import db_now
 from staging import services
-from staging.models import Connection, Dataset, ServerFolder, Source
+from staging.models import Connection, Dataset, Part, ServerFolder, Source, SourceFile
+from staging.progress import _cursor
 from staging.sync import connections, serverfolders, sources
+from staging.sync.panel import pace_of
 from staging.sync.s3 import S3Reader
 from staging.sync.states import Access, SourceKind, SourceState
 from tests.forms import inputs_of
@@ -431,6 +435,26 @@ class TestNew:
         assert "First" not in page.content.decode()
 
 
+def begin_folder(folder: ServerFolder) -> Source:
+    team = folder.teams.get()
+    dataset = services.create_dataset(team=team, name="Readings", actor=OWNER)
+    choice = sources.Choice(SourceKind.FOLDER, folder=folder)
+    return sources.create_source(dataset=dataset, choice=choice, actor=OWNER)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ((None, None, None), "not known yet"),
+        ((2_000_000, 400, 400), "2 MB a second, about 6 min left."),
+        ((2_000_000, 400, 700), "about 6 min left; 11 min at the slow end of what was seen."),
+        ((100, 9 * 86400 + 5, 10 * 86400), "this takes 9 days; this portal has no faster way."),
+    ],
+)
+def test_the_pace_in_words(seconds, words):
+    assert words in pace_of(dict(zip(("rate_bps", "p50_s", "p90_s"), seconds, strict=True)))
+
+
 ACTS = ["pause", "resume", "retry", "list_again", "cancel"]
 
 
@@ -507,6 +531,42 @@ class TestDataset:
         assert source.sentence in page
         assert "It is tried again" in page
 
+    def test_rate_and_time_left_are_made_of_what_polls_saw(self, mate_client, folder):
+        source = begin_folder(folder)
+        listed(source)
+        page = self.live(mate_client, source)
+        assert "not known yet" in page
+        assert "since=" in page
+        now = int(db_now().timestamp() * 1000)
+        samples = [(now - 10_000, 0), (now - 5_000, 300), (now - 2_000, 500)]
+        SourceFile.objects.filter(source=source).update(arrived=600)
+        page = self.live(mate_client, source, f"?since={_cursor(0, 0, samples)}")
+        assert "60 bytes a second, about" in page
+        assert "600 bytes of 1.5 kB" in page
+
+    def test_what_is_tried_again_is_named(self, mate_client, folder):
+        source = begin_folder(folder)
+        listed(source)
+        later = db_now() + timedelta(seconds=90)
+        parts = Part.objects.filter(source=source)
+        assert parts.update(tries=1, sentence="<b> 503", next_try_at=later)
+        page = mate_client.get(f"/staging/{source.dataset.code}/").content.decode()
+        assert "<bdi>a.csv</bdi>: &lt;b&gt; 503" in page
+
+    def test_what_happened_names_the_acts(self, mate_client, folder):
+        source = begin_folder(folder)
+        self.act(mate_client, source, "pause")
+        self.act(mate_client, source, "resume")
+        finish(source)
+        page = self.live(mate_client, source)
+        for what in (
+            "Paused",
+            "Resumed",
+            "copying began: 1 file",
+            "Every file has arrived: 1 file",
+        ):
+            assert what in page
+
     def test_awkward_keys_are_named_as_text(self, mate_client, weed, bucket, connection):
         weed.put(bucket, {"ok": b"x", "con": b"y", "aux.<b>x": b"z"})
         source = finish(begin(connection))
@@ -529,6 +589,23 @@ class TestDataset:
         assert "source changed" in page
         self.act(mate_client, source, "list_again")
         assert finish(source).dataset.state == "staged"
+
+    def test_the_date_of_a_sync_is_set_or_refused_on_its_own_page(self, mate_client, archive):
+        code = begin(archive).dataset.code
+        answer = mate_client.post(f"/staging/{code}/keep", {"keep_days": "x"})
+        assert answer.status_code == 400
+        assert "sync-marks" in answer.content.decode()
+        assert mate_client.post(f"/staging/{code}/keep", {"keep_days": "3"}).status_code == 302
+
+    def test_one_that_was_deleted_keeps_its_page(self, mate_client, folder):
+        source = finish(begin_folder(folder))
+        code = source.dataset.code
+        assert mate_client.post(f"/staging/{code}/delete").status_code == 302
+        assert "deletion was decided" in self.live(mate_client, source).lower()
+        services.purge_dataset(dataset=source.dataset)
+        page = text_of(mate_client.get(f"/staging/{code}/"))
+        assert "1.5 kB left the store" in page
+        assert "Pause" not in page
 
     def test_files_come_with_a_poll_only_when_the_state_is_another(self, mate_client, archive):
         source = begin(archive)
