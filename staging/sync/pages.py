@@ -18,8 +18,10 @@ from portal.teams.access import actor_of, memberships, of_my_teams, require_admi
 from portal.teams.models import Membership, Team
 from staging import listing, services
 from staging.access import my_dataset
+from staging.errors import Busy
 from staging.models import Connection, Dataset, Source
 from staging.sync import connections, previews, sources
+from staging.sync.asking import asking
 from staging.sync.connections import ENDED
 from staging.sync.forms import ChangeConnectionForm, NewConnectionForm, SyncForm
 from staging.sync.sources import Choice, Preview
@@ -142,7 +144,11 @@ def connection_change(request: HttpRequest, code: str) -> HttpResponse:
 def connection_test(request: HttpRequest, code: str) -> HttpResponse:
     """Any member may test; what came of it stands on the connection's page."""
     row = my_connection(request, code)
-    connections.test_connection(connection=row, actor=actor_of(request))
+    try:
+        with asking():
+            connections.test_connection(connection=row, actor=actor_of(request))
+    except Busy as error:
+        messages.warning(request, str(error))
     return redirect(f"{reverse('connection', args=[row.code])}#test")
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from django.core import signing
 
 from portal.teams.models import Team
+from staging.errors import Busy
 from staging.models import Dataset
 from staging.sync import sources
+from staging.sync.asking import asking
 from staging.sync.errors import Interrupted, Trouble
 from staging.sync.sources import Choice, Preview
 
@@ -30,8 +32,9 @@ class Look:
 def look(team: Team, choice: Choice, so_far: Preview | None) -> Look:
     """Count some seconds more. Raises DomainError for a choice that cannot be."""
     try:
-        return Look(sources.preview(dataset=Dataset(team=team), choice=choice, so_far=so_far))
-    except (Trouble, Interrupted) as trouble:
+        with asking():
+            return Look(sources.preview(dataset=Dataset(team=team), choice=choice, so_far=so_far))
+    except (Trouble, Interrupted, Busy) as trouble:
         return Look(so_far, str(trouble) or "The source answers too slowly.")
 
 

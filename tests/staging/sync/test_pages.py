@@ -1,17 +1,20 @@
 """The pages of sync: who may see and do what, what a wrong field says, and no secret anywhere."""
 
 import html
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.db import connection as database
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from portal.base.clock import db_now
 from staging import services
 from staging.models import Connection, Dataset, Part, ServerFolder, Source, SourceFile
 from staging.progress import _cursor
-from staging.sync import connections, serverfolders, sources
+from staging.sync import asking, connections, serverfolders, sources
 from staging.sync.panel import pace_of
 from staging.sync.s3 import S3Reader
 from staging.sync.states import Access, SourceKind, SourceState
@@ -369,7 +372,7 @@ class TestNew:
     def test_a_source_that_is_away_is_a_sentence(self, mate_client, archive):
         answer, page = preview(mate_client, f"/staging/sync/s3/{archive.code}")
         assert answer.status_code == 200
-        assert "The source cannot be listed" in page
+        assert "The source was not listed" in page
         assert 'value="begin"' not in page
 
     @pytest.mark.parametrize("field", ["name", "prefix", "include", "exclude", "keep_days"])
@@ -453,6 +456,20 @@ def begin_folder(folder: ServerFolder) -> Source:
 )
 def test_the_pace_in_words(seconds, words):
     assert words in pace_of(dict(zip(("rate_bps", "p50_s", "p90_s"), seconds, strict=True)))
+
+
+def test_silent_sources_do_not_take_every_thread(mate_client, archive, monkeypatch):
+    monkeypatch.setattr(asking, "PATIENCE_S", 0.01)
+    with ExitStack() as stack:
+        for _ in range(asking.SEATS):
+            stack.enter_context(asking.asking())
+        answer, page = preview(mate_client, f"/staging/sync/s3/{archive.code}")
+        assert answer.status_code == 200
+        assert "asks other sources just now" in page
+        page = text_of(mate_client.post(url(archive, "test"), follow=True))
+        assert "asks other sources just now" in page
+    _, page = preview(mate_client, f"/staging/sync/s3/{archive.code}")
+    assert "refuses" in page
 
 
 ACTS = ["pause", "resume", "retry", "list_again", "cancel"]
@@ -589,6 +606,19 @@ class TestDataset:
         assert "source changed" in page
         self.act(mate_client, source, "list_again")
         assert finish(source).dataset.state == "staged"
+
+    def test_a_poll_costs_the_same_for_many_files(self, mate_client, folder):
+        costs = []
+        for more in (0, 600):
+            for number in range(more):
+                (Path(folder.path) / f"{number:04}.csv").write_bytes(b"x")
+            source = begin_folder(folder)
+            listed(source)
+            with CaptureQueriesContext(database) as queries:
+                page = self.live(mate_client, source, "?was=copying")
+            costs.append((len(queries), len(page) // 1000))
+        assert costs[0] == costs[1]
+        assert costs[0][1] < 10
 
     def test_the_date_of_a_sync_is_set_or_refused_on_its_own_page(self, mate_client, archive):
         code = begin(archive).dataset.code
