@@ -27,6 +27,7 @@ VERBS = {
     "list_again": "List again",
 }
 WORDS: dict[str, str] = {SourceFileState.STALE: "stale", SourceFileState.FAILED: "unreadable"}
+BROKEN = (DatasetState.FAILED, DatasetState.STALE)
 PAST = (DatasetState.EXPIRING, DatasetState.PURGED)
 
 
@@ -43,14 +44,15 @@ def panel_of(dataset: Dataset, since: str) -> dict[str, Any]:
     """The context of the live part. `since`: the cursor of the poll before, "" for none."""
     source = Source.objects.select_related("connection", "folder").get(dataset=dataset)
     found: dict[str, Any] = progress_of(source)
-    may = [] if dataset.state in PAST else found["may"]
+    may = _may(dataset, source, found)
     return _speed(source, found["bytes_here"], since) | {
         "sync": found,
         "source": source,
         "marks": _marks(dataset, source, found),
         "shown": shown_of(dataset, source),
         "origin": origin_of(source),
-        "active": found["active"] or dataset.state in ACTIVE,
+        "active": found["active"] or _moves(dataset, source),
+        "settled": dataset.state in (DatasetState.STAGED, DatasetState.PURGED),
         "waits": waits_of(source) if found["active"] else [],
         "counts": _counts(source),
         "events": happenings(dataset, source, LATEST_EVENTS),
@@ -58,6 +60,20 @@ def panel_of(dataset: Dataset, since: str) -> dict[str, Any]:
         "may_cancel": "cancel" in may,
         "ended": source.state in (SourceState.DONE, SourceState.CANCELLED, SourceState.FAILED),
     }
+
+
+def _may(dataset: Dataset, source: Source, found: dict[str, Any]) -> list[str]:
+    """The verbs that are offered. What has arrived and failed its check is listed again, too."""
+    if dataset.state in PAST:
+        return []
+    if source.state == SourceState.DONE and dataset.state in BROKEN:
+        return ["list_again"]
+    return found["may"]
+
+
+def _moves(dataset: Dataset, source: Source) -> bool:
+    """Whether the dataset goes on without its source: checked, or deleted."""
+    return dataset.state in ACTIVE and source.state != SourceState.PAUSED
 
 
 def _speed(source: Source, here: int, since: str) -> dict[str, str]:

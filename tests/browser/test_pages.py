@@ -36,6 +36,10 @@ def paths(team, owner) -> list[str]:
         reverse("job_log", args=[failed.code, "0"]),
         reverse("staging"),
         reverse("dataset_new"),
+        reverse("connections"),
+        reverse("connection_new"),
+        reverse("sync_choose"),
+        reverse("sync_addresses"),
         reverse("dataset", args=[dataset.code]),
         reverse("dataset", args=[done.output.code]),
         reverse("records"),
@@ -74,7 +78,8 @@ def test_a_new_team_sees_accessible_empty_pages(visit, stranger, scheme):
     visitor = visit(stranger)
     visitor.page.emulate_media(color_scheme=scheme)
     wrong = {}
-    for name in ("home", "jobs", "staging", "records", "team", "dataset_new", "job_new"):
+    names = ("home", "jobs", "staging", "records", "team", "dataset_new", "job_new")
+    for name in (*names, "connections", "sync_choose"):
         visitor.go(reverse(name))
         found = visitor.violations()
         visitor.page.set_viewport_size({"width": 320, "height": 640})

@@ -14,6 +14,7 @@ from portal.base.clock import db_now
 from staging import services
 from staging.models import Connection, Dataset, Part, ServerFolder, Source, SourceFile
 from staging.progress import _cursor
+from staging.states import DatasetReason
 from staging.sync import asking, connections, serverfolders, sources
 from staging.sync.panel import pace_of
 from staging.sync.s3 import S3Reader
@@ -521,8 +522,9 @@ class TestDataset:
         source = begin(archive)
         assert 'hx-trigger="every 3s' in self.live(mate_client, source)
         assert "Paused by a member of the team." in self.act(mate_client, source, "pause")
-        sources_page = self.live(mate_client, source)
-        assert "Resume" in sources_page
+        page = self.live(mate_client, source)
+        assert "Resume" in page
+        assert 'hx-trigger="refresh"' in page
         self.act(mate_client, source, "resume")
         assert source.state == SourceState.LISTING
 
@@ -535,6 +537,22 @@ class TestDataset:
         page = self.act(mate_client, source, "cancel")
         assert (source.state, source.dataset.state) == (SourceState.CANCELLED, "failed")
         assert "The sync was cancelled before everything had arrived." in page
+
+    def test_a_cancelled_one_tells_no_older_trouble(self, mate_client, archive):
+        source = begin(archive)
+        Source.objects.filter(pk=source.pk).update(sentence="It is away.", tries=3)
+        assert "It is away." in self.live(mate_client, source)
+        assert "It is away." not in self.act(mate_client, source, "cancel")
+
+    def test_a_failed_check_can_be_listed_again(self, mate_client, folder):
+        source = finish(begin_folder(folder))
+        reason = DatasetReason.BYTES_MISSING
+        Dataset.objects.update(state="failed", reason=reason)
+        page = text_of(mate_client.get(f"/staging/{source.dataset.code}/"))
+        assert str(reason.label) in page
+        assert "sync/list_again" in page
+        self.act(mate_client, source, "list_again")
+        assert source.state == SourceState.LISTING
 
     def test_a_source_that_is_away_is_told_with_its_reason(self, mate_client, archive):
         source = begin(archive)
