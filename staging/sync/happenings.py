@@ -14,7 +14,7 @@ WORDS = {
     "cancel": "The sync was cancelled",
 }
 # What else a source notes, its dataset notes at the same moment.
-ENDS = {SourceState.DONE: "Every file has arrived"}
+ENDS: dict[str, str] = {SourceState.DONE: "Every file has arrived"}
 
 
 def happenings(dataset: Dataset, source: Source, most: int) -> list[Happening]:
