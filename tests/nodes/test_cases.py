@@ -409,9 +409,8 @@ def test_how_the_work_ended_is_how_the_piece_ends(job, agent, code, reason, outc
 def test_only_work_that_came_to_its_limit_is_said_to_have(job, agent, hours, because):
     """Work that heeds the signal ends before its hours do; the page says which it was."""
     lease = drive(agent, "running")
-    begun = db_now() - timedelta(hours=2)
-    steps = ("placed_at", "ready_at", "granted_at", "allocated_at", "running_at")
-    Lease.objects.update(time_limit=timedelta(hours=hours), **dict.fromkeys(steps, begun))
+    Lease.objects.update(time_limit=timedelta(hours=hours))
+    time_passes(timedelta(hours=2))
     lease.exit = {"code": 143, "signal": None, "reason": "time_limit"}
     for _ in range(4):
         agent.advance(lease)
@@ -688,8 +687,10 @@ def test_what_the_node_had_already_is_not_called_fetched(job, agent, owner_clien
     """S9: the second job on the same bytes moves nothing, and the page says so."""
     scheduler.run_pass()
     agent.poll()
-    body = agent.body()
-    body["leases"][0] |= {"fetched_bytes": 3000} | told
-    agent.poll(body)
+    (lease,) = agent.leases.values()
+    lease.about |= {"fetched_bytes": 3000} | told
+    lease = drive(agent, "releasing")
+    agent.advance(lease)
+    agent.poll()
     page = owner_client.get(reverse("job", args=[job.code])).content.decode()
     assert sentence in page
