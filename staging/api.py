@@ -109,7 +109,7 @@ def progress(request: HttpRequest, code: str) -> HttpResponse:
 @answers_json
 def unfinished(request: HttpRequest, code: str) -> HttpResponse:
     """Files whose bytes have not all come, a page at a time, with where to send them."""
-    dataset = my_dataset(request, code)
+    dataset = my_input(request, code)
     return JsonResponse(unfinished_of(dataset, actor_of(request), request.GET.get("after", "")))
 
 

@@ -12,6 +12,7 @@ from portal.base.clock import db_now
 from portal.base.commits import light_atomic
 from portal.base.errors import DomainError
 from staging import blobs, store, usage
+from staging.access import check_writer
 from staging.completion import arrived
 from staging.digests import SMALLEST_CHUNK
 from staging.files import HAVE, Entry, declare_files
@@ -79,6 +80,7 @@ def _settle_again(dataset: Dataset, good: list[Arrival], actor: str) -> datetime
 
 
 def _settle(dataset: Dataset, good: list[Arrival], actor: str, now: datetime) -> None:
+    check_writer(dataset, actor)
     listed = _listed(dataset, good)
     _list_the_rest(dataset, [a for a in good if not _fits(listed.get(a.path), a)], actor)
     listed = _listed(dataset, good)

@@ -11,6 +11,7 @@ from portal.base.errors import Conflict, DomainError, NotFound
 from portal.base.moves import move
 from portal.teams.models import Team
 from staging import blobs, names
+from staging.access import check_writer
 from staging.errors import NothingChosen
 from staging.models import Dataset, File, Hold
 from staging.signals import dataset_settled
@@ -175,6 +176,7 @@ def remove_file(*, dataset: Dataset, path: str, actor: str) -> None:
         raise NotFound("There is no such file in this dataset.")
     with transaction.atomic():
         now = db_now()
+        check_writer(dataset, actor)
         if dataset.fed_by:
             raise Conflict("A sync fills this dataset; leave files out with its patterns.")
         if not Dataset.objects.filter(pk=dataset.pk, sealed_at=None).update(reason=""):

@@ -12,12 +12,13 @@ from portal.base.errors import Conflict, DomainError, TooLarge
 from portal.base.moves import move
 from portal.base.words import in_bytes
 from staging import blobs, names, usage
+from staging.access import check_writer
 from staging.datasets import OPEN, drop_files
 from staging.digests import EMPTY, RAW, chunk_count, combine, is_digest
 from staging.errors import RefusedName
 from staging.models import Blob, Dataset, File, Folder, Upload
 from staging.states import DatasetReason, DatasetState, FileState, UploadState
-from staging.uploads import address_of, new_upload, renew_right
+from staging.uploads import LEASE, address_of, is_lease, new_upload, renew_right
 
 MOST_ENTRIES = 1000
 BATCH = 500
@@ -114,7 +115,7 @@ def declare_files(
         return _all_refused(entries, refused, strict)
     with transaction.atomic():
         now = db_now()
-        _open_for_files(dataset, now, actor)
+        _open_for_files(dataset, now, actor, holder)
         accepted = [e for i, e in enumerate(entries) if i not in refused]
         collisions = _collisions(dataset, accepted)
         refused |= {i: collisions[e.path] for i, e in enumerate(entries) if e.path in collisions}
@@ -146,8 +147,7 @@ def _all_refused(entries: list[Entry], refused: dict[int, str], strict: bool) ->
 
 
 def _source_of(holder: str) -> str:
-    kind, colon, code = holder.partition(":")
-    return code if colon and kind == "lease" else ""
+    return holder.removeprefix(LEASE) if is_lease(holder) else ""
 
 
 def _refusal(entry: Entry, sentence: str) -> DomainError:
@@ -190,10 +190,11 @@ def _fact_problem(entry: Entry) -> str:
     return ""
 
 
-def _open_for_files(dataset: Dataset, now: datetime, actor: str) -> None:
+def _open_for_files(dataset: Dataset, now: datetime, actor: str, holder: str) -> None:
     """Write the row first, so that two declarations for one dataset come one after the other."""
     Dataset.objects.filter(pk=dataset.pk).update(claimed_until=None)
     dataset.refresh_from_db()
+    check_writer(dataset, holder)
     if dataset.fed_by:
         raise Conflict("A sync fills this dataset; no file can be added to it by hand.")
     again = (DatasetState.FAILED, DatasetState.STALE)
@@ -373,7 +374,7 @@ def _take(batch: _Batch) -> set[str]:
         blob = batch.have.get(entry.digest) if entry.size and entry.digest else None
         if blob is None or blob.size != entry.size:
             continue
-        if ":" not in batch.holder or blob.verified_at is not None:
+        if not is_lease(batch.holder) or blob.verified_at is not None:
             wanted.setdefault(entry.digest, []).append(entry.path)
     alive = blobs.link_all({batch.have[d].pk: len(paths) for d, paths in wanted.items()})
     return {

@@ -1,6 +1,6 @@
 """Upload keys: for programs that create uploads and have no session.
 
-A key is signed, names one dataset and one person, and is good for as long as an unfinished upload
+A key is signed, names one input and one person, and is good for as long as an unfinished upload
 is. It ends with the person's membership, and once the dataset takes no more files it opens nothing.
 """
 
@@ -9,6 +9,7 @@ from django.core import signing
 
 from portal.teams.access import is_member
 from staging.models import Dataset
+from staging.states import DatasetKind
 
 SALT = "staging.key"
 
@@ -25,6 +26,8 @@ def read_key(key: str) -> tuple[Dataset, str] | None:
     except (signing.BadSignature, ValueError, TypeError):
         return None
     dataset = Dataset.objects.select_related("team").filter(code=code).first()
-    if dataset is None or not is_member(email, dataset.team_id):
+    if dataset is None or dataset.kind != DatasetKind.INPUT:
+        return None
+    if not is_member(email, dataset.team_id):
         return None
     return dataset, email

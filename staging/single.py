@@ -11,7 +11,7 @@ from portal.base.rows import execute, fetch, insert, table
 from staging import usage
 from staging.files import Entry, problem_of
 from staging.models import Dataset, File, Folder, Upload
-from staging.states import DatasetState
+from staging.states import DatasetKind, DatasetState
 from staging.uploads import new_upload
 
 
@@ -22,7 +22,7 @@ class _NotThisWay(Exception):
 def list_one(*, dataset: Dataset, entry: Entry, actor: str, metadata: str) -> Upload | None:
     """The open upload of a new file, or None where this is not the simple case."""
     simple = entry.size and not entry.deferred and not entry.digest and not problem_of(entry)
-    closed = dataset.sealed_at or dataset.fed_by
+    closed = dataset.sealed_at or dataset.fed_by or dataset.kind == DatasetKind.OUTPUT
     if not simple or dataset.state != DatasetState.TRANSFERRING or closed:
         return None
     try:

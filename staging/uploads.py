@@ -22,6 +22,7 @@ from staging.models import Dataset, DeadKey, File, Upload
 from staging.states import Concat, UploadState
 
 CODE_LENGTH = 32
+LEASE = "lease:"  # and its code: what holds the uploads of an output
 PARTS = (Concat.PARTIAL, Concat.TAKEN)
 
 _holders: dict[str, Callable[[str], bool]] = {}
@@ -40,10 +41,15 @@ def may_send(upload: Upload) -> bool:
     return is_member(upload.holder, upload.team_id)
 
 
+def is_lease(holder: str) -> bool:
+    """Whether a lease holds it, and no person: no address of a person begins so."""
+    return holder.startswith(LEASE)
+
+
 def for_a_lease(upload: Upload) -> bool:
-    """Whether a part of the portal, not a person, stands behind it: its bytes are accepted as
-    they are, without the check of a dataset."""
-    return ":" in upload.holder
+    """Whether a lease, not a person, stands behind it: its bytes are accepted as they are,
+    without the check of a dataset."""
+    return is_lease(upload.holder)
 
 
 def token_of(code: str, holder: str) -> str:
@@ -92,9 +98,10 @@ def renew_right(upload: Upload, holder: str) -> None:
     """Hand an upload whose holder lost the right to the one who declares it again.
 
     The address changes with the holder, so the old one opens nothing. The same holder gets the
-    same address, unless the signing key changed.
+    same address, unless the signing key changed. What a lease held is never a person's.
     """
-    if upload.holder != holder and not may_send(upload):
+    theirs = is_lease(upload.holder) == is_lease(holder)
+    if upload.holder != holder and theirs and not may_send(upload):
         upload.holder = holder
     wanted = hash_token(token_of(upload.code, upload.holder))
     if wanted != upload.token_hash:

@@ -169,7 +169,7 @@ def _path_of(request: HttpRequest, name: str) -> str:
 @require_POST
 def dataset_key(request: HttpRequest, code: str) -> HttpResponse:
     """Show an upload key once, with the command that uses it."""
-    row = my_dataset(request, code)
+    row = my_input(request, code)
     context = {
         "dataset": row,
         "key": upload_key(row, actor_of(request)),

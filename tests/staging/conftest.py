@@ -25,7 +25,7 @@ def put(owner):
             path=path,
             content=io.BytesIO(content),
             size=len(content),
-            actor=owner.email,
+            actor=options.pop("actor", owner.email),
             **options,
         )
 

@@ -65,8 +65,8 @@ class TestStaging:
         output = services.create_dataset(
             team=team, name="Out", actor=owner.email, kind=DatasetKind.OUTPUT
         )
-        put(output, "came", b"came")
-        services.declare_files(dataset=output, entries=[entry("not")], actor=owner.email)
+        put(output, "came", b"came", actor="lease:l1")
+        services.declare_files(dataset=output, entries=[entry("not")], actor="lease:l1")
         type(output).objects.filter(pk=output.pk).update(partial=True)
         services.seal_dataset(dataset=output, actor="system")
         services.verify_dataset(dataset=output)
