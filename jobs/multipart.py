@@ -16,6 +16,9 @@ from django.utils.datastructures import MultiValueDict
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import TooLarge
+from portal.base.middleware import announced, takes_files
+from portal.teams.access import require_team
+from staging.spool import check_form
 
 FORM_BYTES = 16 * 2**20  # room for the other fields and the multipart's own lines
 
@@ -45,23 +48,25 @@ def _parse(request: HttpRequest, meta: dict, post_data: object) -> tuple[QueryDi
 
 
 def takes_folders(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Refuse a body that is too large before it is read, and keep the names of a folder's files.
+    """Refuse a body that is too large, or has no room, before it is read, and keep the names of a folder's files.
 
     The CSRF check reads the body, so it runs inside: `csrf_exempt` only moves it here.
     """
     protected = csrf_protect(view)
 
     @csrf_exempt
+    @takes_files
     @wraps(view)
     def wrapper(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
-        sent = str(request.META.get("CONTENT_LENGTH") or "")
-        length = int(sent) if sent.isascii() and sent.isdigit() else 0
+        length = announced(request)
         if length > settings.LARGEST_CODE_BYTES + FORM_BYTES:
             limit = settings.LARGEST_CODE_BYTES / 2**20
             raise TooLarge(
                 f"The form with its files is {length / 2**20:,.0f} MiB; code can have at most "
                 f"{limit:g} MiB. Stage larger files as a dataset. Go back: the form is kept."
             )
+        if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            check_form(request, team_id=require_team(request).pk)
         request.parse_file_upload = MethodType(_parse, request)  # type: ignore[method-assign]
         return protected(request, *args, **kwargs)
 

@@ -3,7 +3,7 @@
 Every check is an update of the row that it guards, in the transaction of what it allows.
 """
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F
 
 from portal.base.errors import NoRoom
@@ -29,6 +29,13 @@ def promise(*, team_id: int, amount: int) -> None:
     if not rows.update(promised_bytes=F("promised_bytes") + amount):
         raise _over_quota(team_id, quota or 0, amount)
     _check_disk(amount)
+
+
+def check_room(*, team_id: int, amount: int) -> None:
+    """Whether a promise could be made now; none is. Raises NoRoom."""
+    with transaction.atomic():
+        promise(team_id=team_id, amount=amount)
+        transaction.set_rollback(True)
 
 
 def promise_simply(team_id: int, amount: int) -> bool:

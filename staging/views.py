@@ -23,6 +23,7 @@ from staging.forms import KeepForm, NewDatasetForm
 from staging.history import history, who
 from staging.keys import upload_key
 from staging.models import Dataset, File
+from staging.spool import spools
 from staging.states import DatasetKind, DatasetReason, DatasetState
 from staging.sync import panel
 
@@ -136,6 +137,7 @@ def dataset_live(request: HttpRequest, code: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@spools
 def dataset_upload(request: HttpRequest, code: str) -> HttpResponse:
     """Files by a plain form, for browsers without scripts."""
     row = my_input(request, code)

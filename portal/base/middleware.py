@@ -2,19 +2,23 @@
 
 import uuid
 from collections.abc import Callable
+from math import inf
 
 import structlog
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
 from portal.base.errors import DomainError
-from portal.base.failures import bad_request, outage, unavailable, wants_json
+from portal.base.failures import bad_request, outage, plain, unavailable, wants_json
+from portal.base.words import in_bytes
 
 # What a program is told in the ordinary course of things: it looks again and goes on from there.
 ORDINARY = {404, 409, 410}
 log = structlog.get_logger(__name__)
 
 type GetResponse = Callable[[HttpRequest], HttpResponse]
+type View = Callable[..., HttpResponse]
 
 
 class RequestContextMiddleware:
@@ -54,6 +58,46 @@ class NoNulMiddleware:
         if any("\0" in text for text in texts):
             return bad_request(request, ValueError("NUL"))
         return self.get_response(request)
+
+
+def takes_files(view: View) -> View:
+    """Marks a view whose form carries files; it checks their size and room by itself."""
+    view.takes_files = True  # type: ignore[attr-defined]
+    return view
+
+
+def announced(request: HttpRequest) -> int:
+    """Bytes of a body as Django reads it: none where no length was sent."""
+    sent = str(request.META.get("CONTENT_LENGTH") or "")
+    return int(sent) if sent.isascii() and sent.isdigit() and len(sent) < 19 else 0
+
+
+class FormSizeMiddleware:
+    """Refuses a multipart body above a form's size before anything reads it.
+
+    The CSRF check parses it, for anybody, and Django limits no file: it would go to the disk.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view, args, kwargs: dict) -> HttpResponse | None:
+        if not (request.content_type or "").startswith("multipart/"):
+            return None
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if getattr(view, "takes_files", False) or _length(request) <= most:
+            return None
+        sentence = f"A form here has at most {in_bytes(most)}; nothing of this one was read."
+        return plain(request, 413, "too_large", "This form is too large", sentence)
+
+
+def _length(request: HttpRequest) -> int | float:
+    """As `announced`; a length that is no number, or longer than any, counts as endless."""
+    sent = str(request.META.get("CONTENT_LENGTH") or "0")
+    return announced(request) if sent.isdigit() and len(sent) < 19 else inf
 
 
 class DomainErrorMiddleware:
