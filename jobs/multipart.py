@@ -48,7 +48,8 @@ def _parse(request: HttpRequest, meta: dict, post_data: object) -> tuple[QueryDi
 
 
 def takes_folders(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Refuse a body that is too large, or has no room, before it is read, and keep the names of a folder's files.
+    """Refuse a body that is too large, or has no room, before it is read, and keep the names of a
+    folder's files.
 
     The CSRF check reads the body, so it runs inside: `csrf_exempt` only moves it here.
     """

@@ -33,6 +33,8 @@ TICK = 0.2  # seconds without a byte until another one
 LISTEN_EVERY = 0.02  # seconds between looks at the bell while bytes flow
 IDLE_LIMIT = 60.0  # seconds without a byte until the body counts as cut
 LONGEST_LINE = 4096  # of chunked framing, in bytes
+MOST_TRAILERS = 64  # lines after the last chunk
+LONGEST_TRAILER = 2 * LONGEST_LINE  # bytes of them in all
 
 
 _rooms: list[bytearray | None] = [None] * MOST_LARGE  # made when first wanted, then kept
@@ -232,49 +234,88 @@ class _Direct:
                 self._cut()
 
 
+def _joined(parts: list[bytes]) -> Iterator[bytes]:
+    """One piece of all parts; none when there is no byte, as an empty piece means a pause."""
+    if whole := b"".join(parts):
+        yield whole
+
+
 class Frames:
-    """Takes chunked framing (RFC 9112, 7.1) off bytes as they come."""
+    """Takes chunked framing (RFC 9112, 7.1) off bytes as they come.
+
+    The buffer is read through by a position and cut once for each feed, and what a feed holds is
+    handed out as one piece: a client that sends chunks of one byte costs no more for each than its
+    line does.
+    """
 
     def __init__(self) -> None:
-        self.rest = b""
+        self.buffer = b""
+        self.at = 0  # the next byte of the buffer
         self.left = -1  # bytes left of the open chunk; -1 before a size line
         self.done = False
         self.in_trailer = False
+        self.trailer_lines = self.trailer_bytes = 0
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the end of the body, or is not a whole line yet."""
+        return self.buffer[self.at :]
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Payload in `data`. Raises BadFraming; what was handed out before it stands."""
-        self.rest += data
-        while not self.done:
-            if self.left > 0:
-                if not self.rest:
-                    return
-                piece, self.rest = self.rest[: self.left], self.rest[self.left :]
-                self.left -= len(piece)
-                yield piece
-                continue
-            if self.left == 0 and not self.in_trailer and not b"\r\n".startswith(self.rest[:2]):
-                raise BadFraming("A chunk does not end where it should.")
-            line = self._line()
-            if line is None:
-                return
-            self._take(line)
+        self.buffer, self.at = self.rest + data, 0
+        parts: list[bytes] = []
+        try:
+            while (part := self._step()) is not None:
+                parts.append(part)
+        except BadFraming:
+            yield from _joined(parts)
+            raise
+        yield from _joined(parts)
+
+    def _step(self) -> bytes | None:
+        """The payload up to the end of the buffer or of a chunk; a line's is empty. None when there
+        is nothing to go on with."""
+        if self.done:
+            return None
+        if self.left > 0:
+            piece = self.buffer[self.at : self.at + self.left]
+            self.at += len(piece)
+            self.left -= len(piece)
+            return piece or None
+        ends = self.left == 0 and not self.in_trailer
+        if ends and not b"\r\n".startswith(self.buffer[self.at : self.at + 2]):
+            raise BadFraming("A chunk does not end where it should.")
+        line = self._line()
+        if line is None:
+            return None
+        self._take(line)
+        return b""
 
     def _line(self) -> bytes | None:
-        end = self.rest.find(b"\r\n")
-        if end > LONGEST_LINE or (end < 0 and len(self.rest) > LONGEST_LINE):
-            raise BadFraming("A line of the chunked body is too long.")
+        end = self.buffer.find(b"\r\n", self.at, self.at + LONGEST_LINE + 2)
         if end < 0:
+            if len(self.buffer) - self.at > LONGEST_LINE + 1:
+                raise BadFraming("A line of the chunked body is too long.")
             return None
-        line, self.rest = self.rest[:end], self.rest[end + 2 :]
+        line, self.at = self.buffer[self.at : end], end + 2
         return line
 
     def _take(self, line: bytes) -> None:
         if self.in_trailer:
+            self._count_trailer(line)
             self.done = not line
         elif self.left == 0:
             self.left = -1  # the line was the end of a chunk
         else:
             self._begin(line)
+
+    def _count_trailer(self, line: bytes) -> None:
+        """Trailers are dropped; nobody needs many of them."""
+        self.trailer_lines += bool(line)
+        self.trailer_bytes += len(line)
+        if self.trailer_lines > MOST_TRAILERS or self.trailer_bytes > LONGEST_TRAILER:
+            raise BadFraming("The trailer of the chunked body is too long.")
 
     def _begin(self, line: bytes) -> None:
         digits = line.partition(b";")[0].rstrip(b" \t")

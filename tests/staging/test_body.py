@@ -95,3 +95,66 @@ def test_a_ring_while_bytes_are_gathered_hands_out_those_that_came(ends, monkeyp
         ring(key)
         thread.join(0.05)
     assert found == [b"bc", b""]
+
+
+def payload(*feeds: bytes) -> list[bytes]:
+    frames = body.Frames()
+    return [piece for feed in feeds for piece in frames.feed(feed)]
+
+
+def test_chunks_of_one_byte_are_one_piece_a_feed():
+    wire = b"1\r\nx\r\n" * 2000
+    assert payload(wire, wire, b"0\r\n\r\n") == [b"x" * 2000, b"x" * 2000]
+
+
+def test_the_buffer_is_cut_once_a_feed_not_once_a_chunk():
+    """A chunk used to copy all that was left: a feed of n chunks moved n * n bytes."""
+
+    class Counting(bytes):
+        copied = 0
+
+        def __getitem__(self, key):
+            found = Counting(bytes.__getitem__(self, key))
+            Counting.copied += len(found)
+            return found
+
+        def __radd__(self, other):
+            return Counting(other + bytes(self))
+
+    wire = Counting(b"1\r\nx\r\n" * 2000)
+    frames = body.Frames()
+    assert b"".join(frames.feed(wire)) == b"x" * 2000
+    assert Counting.copied < 10 * len(wire)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
+def test_framing_may_be_cut_anywhere(step):
+    wire = b"5;a=b\r\nhello\r\n1\r\n \r\n00005\r\nworld\r\n0\r\nTrailer: x\r\n\r\nGET /"
+    frames = body.Frames()
+    found = [p for n in range(0, len(wire), step) for p in frames.feed(wire[n : n + step])]
+    assert (b"".join(found), frames.done, frames.rest) == (b"hello world", True, b"GET /")
+
+
+def test_what_came_before_a_fault_is_handed_out():
+    frames, found = body.Frames(), []
+    with pytest.raises(body.BadFraming):
+        for piece in frames.feed(b"1\r\na\r\n2\r\nbcXX"):
+            found.append(piece)
+    assert b"".join(found) == b"abc"
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        b"A: b\r\n" * (body.MOST_TRAILERS + 1),
+        (b"A" * (body.LONGEST_LINE - 1) + b"\r\n") * 3,
+        b"A" * (body.LONGEST_LINE + 2),
+    ],
+)
+def test_a_trailer_has_an_end(trailer):
+    with pytest.raises(body.BadFraming):
+        payload(b"0\r\n", trailer)
+
+
+def test_a_short_trailer_is_dropped():
+    assert payload(b"1\r\nx\r\n0\r\n" + b"A: b\r\n" * body.MOST_TRAILERS + b"\r\n") == [b"x"]
