@@ -3,7 +3,6 @@
 import hmac
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from urllib.parse import unquote
 
 from django.conf import settings
 from django.db import transaction
@@ -111,7 +110,9 @@ def renew_right(upload: Upload, holder: str) -> None:
 
 def find_upload(code: str, token: str) -> Upload:
     """The upload of an address. Raises NotFound for a wrong address or a right that has ended."""
-    upload = find(Upload, "code = %s", [unquote(code)])
+    if not code.isalnum():  # no code is anything else; and PostgreSQL refuses a NUL
+        raise NotFound("There is no such upload.")
+    upload = find(Upload, "code = %s", [code])
     if upload is None or not hmac.compare_digest(upload.token_hash, hash_token(token)):
         raise NotFound("There is no such upload.")
     if not may_send(upload):

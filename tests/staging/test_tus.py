@@ -373,3 +373,20 @@ def test_going_on_reads_at_most_the_open_chunk(dataset, owner, monkeypatch):
     assert sum(length for _, length in read) < SMALLEST_CHUNK
     assert min(at for at, _ in read) == 2 * SMALLEST_CHUNK
     assert Upload.objects.get().state == UploadState.COMPLETE
+
+
+@pytest.mark.parametrize("path", ["/tus/%2500/x", "/tus/%25/x", "/tus/%2500/0a/digests"])
+def test_an_address_with_an_escaped_nul_is_404(path):
+    """PostgreSQL takes no NUL, and an address was unquoted a second time."""
+    assert Client().head(path, **TUS).status_code in (404, 405)
+    assert Client().delete(path, **TUS).status_code in (404, 405)
+
+
+def test_a_part_with_an_escaped_nul_is_404(owner_client, dataset):
+    answer = owner_client.post(
+        "/tus/",
+        HTTP_TUS_RESUMABLE="1.0.0",
+        HTTP_UPLOAD_CONCAT="final;/tus/%00/0a",
+        HTTP_UPLOAD_METADATA=meta(filename="a", dataset=dataset.code),
+    )
+    assert answer.status_code == 404
