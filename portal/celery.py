@@ -6,6 +6,7 @@ import warnings
 import structlog
 from celery import Celery
 from celery.exceptions import CPendingDeprecationWarning
+from celery.schedules import crontab
 from celery.signals import task_prerun, worker_shutting_down
 
 from portal.base import turns
@@ -28,6 +29,7 @@ app.conf.beat_schedule = {
     "assemble": {"task": "staging.tasks.assemble", "schedule": 15.0, "options": {"expires": 15}},
     "notify": {"task": "staging.tasks.notify", "schedule": 600.0, "options": {"expires": 600}},
     "sync": {"task": "staging.tasks.sync", "schedule": 10.0, "options": {"expires": 10}},
+    "orphans": {"task": "staging.tasks.orphans", "schedule": crontab(hour=4, minute=40)},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},
 }
 

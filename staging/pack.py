@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from portal.base.errors import DomainError, NoRoom
+from portal.base.errors import DomainError
 from portal.base.words import in_bytes
 from staging import names, store
 from staging.batches import Arrival, settle_arrivals
+from staging.body import BadFraming
 from staging.digests import is_digest
 from staging.models import Dataset
 
@@ -72,13 +73,19 @@ class Frames:
     def _take(self, size: int) -> bytes | None:
         """The next `size` bytes; None when the body ends before."""
         while len(self.buffer) < size:
-            piece = next(self.pieces, None)
+            piece = self._piece()
             if piece is None:
                 return None
             self.buffer += piece
         taken = bytes(memoryview(self.buffer)[:size])
         del self.buffer[:size]
         return taken
+
+    def _piece(self) -> bytes | memoryview | None:
+        try:
+            return next(self.pieces, None)
+        except BadFraming as error:
+            raise BadPack(str(error)) from error
 
     def _skip(self, size: int) -> bool:
         while size:
@@ -110,21 +117,32 @@ def receive_pack(
     A file is "staged-upload" once it is kept, "have" when the team had it, else "failed" and why.
     """
     answers: list[dict[str, str]] = []
-    batch: list[Arrival] = []
+    batch: list[Arrival] = []  # written and not settled yet
+
+    def settle() -> None:
+        nonlocal batch
+        arrivals, batch = batch, []  # from here on `settle_arrivals` answers for their bytes
+        answers.extend(settle_arrivals(dataset=dataset, arrivals=arrivals, actor=actor))
+
+    fault = None
     try:
-        for header, content in Frames(pieces):
-            if len(answers) + len(batch) >= MOST_FILES:
-                raise BadPack(f"A pack has at most {MOST_FILES} files.")
-            batch.append(_store(header, content))
-            if len(batch) >= BATCH:
-                answers += settle_arrivals(dataset=dataset, arrivals=batch, actor=actor)
-                batch = []
-        answers += settle_arrivals(dataset=dataset, arrivals=batch, actor=actor)
+        try:
+            for header, content in Frames(pieces):
+                if len(answers) + len(batch) >= MOST_FILES:
+                    raise BadPack(f"A pack has at most {MOST_FILES} files.")
+                batch.append(_store(header, content))
+                if len(batch) >= BATCH:
+                    settle()
+        except DomainError as error:
+            fault = error
+        settle()
     except DomainError as error:
-        if batch and not isinstance(error, NoRoom):
-            answers += settle_arrivals(dataset=dataset, arrivals=batch, actor=actor)
-        return answers, error
-    return answers, None
+        return answers, fault or error
+    finally:
+        for arrival in batch:
+            if arrival.key:
+                store.delete(arrival.key)
+    return answers, fault
 
 
 def _store(header: Header, content: bytes | None) -> Arrival:

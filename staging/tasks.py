@@ -12,6 +12,7 @@ from portal.base.turns import is_over
 from portal.base.wake import wake
 from staging import blobs, concat, notices, retention, verification
 from staging.models import Dataset, DeadKey, Upload
+from staging.orphans import sweep_orphans
 from staging.states import DatasetState, UploadState
 
 PUMP_SECONDS = 20
@@ -100,6 +101,13 @@ def sweep() -> None:
     purge()
     if any(counts.values()):
         log.info("staging_swept", **counts)
+
+
+@shared_task(name="staging.tasks.orphans", time_limit=3600)
+def orphans() -> None:
+    """Delete old bytes in the store that no row knows: one walk through all of it."""
+    if count := sweep_orphans():
+        log.warning("orphans_deleted", keys=count)
 
 
 from staging.sync import tasks as sync  # noqa: E402,F401  Celery finds its task through here

@@ -138,8 +138,7 @@ def test_framing_may_be_cut_anywhere(step):
 def test_what_came_before_a_fault_is_handed_out():
     frames, found = body.Frames(), []
     with pytest.raises(body.BadFraming):
-        for piece in frames.feed(b"1\r\na\r\n2\r\nbcXX"):
-            found.append(piece)
+        found.extend(frames.feed(b"1\r\na\r\n2\r\nbcXX"))
     assert b"".join(found) == b"abc"
 
 
