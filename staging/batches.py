@@ -81,6 +81,7 @@ def _settle_again(dataset: Dataset, good: list[Arrival], actor: str) -> datetime
 
 def _settle(dataset: Dataset, good: list[Arrival], actor: str, now: datetime) -> None:
     check_writer(dataset, actor)
+    usage.lock(dataset.team_id, dataset=dataset)
     listed = _listed(dataset, good)
     _list_the_rest(dataset, [a for a in good if not _fits(listed.get(a.path), a)], actor)
     listed = _listed(dataset, good)

@@ -100,6 +100,8 @@ def unlink(files: list[File], *, at: datetime, dataset: Dataset | None) -> int:
     by the one who takes it off its row, however many do this at once.
     """
     freed = 0
+    if files:
+        usage.lock(files[0].dataset.team_id)
     for start in range(0, len(files), BATCH):
         keys = [file.pk for file in files[start : start + BATCH]]
         freed += _unlink_rows(File.objects.filter(pk__in=keys), at, dataset)
@@ -134,6 +136,7 @@ def condemn(blob: Blob, *, at: datetime) -> list[int]:
 
     Its files are expected again. Returns their datasets. Call it inside a transaction.
     """
+    usage.lock(blob.team_id)
     if not Blob.objects.filter(pk=blob.pk, dead_at=None).update(links=0, dead_at=at):
         return []  # another check of the same bytes, or a deletion, was first
     files = list(File.objects.filter(blob=blob).select_related("dataset"))

@@ -25,6 +25,7 @@ def complete(*, upload: Upload, digest: str, chunks: bytes) -> None:
     durable = for_a_lease(upload)
     with transaction.atomic() if durable else light_atomic():
         now = db_now()
+        usage.lock(upload.team_id)
         _close(upload, now)
         if upload.concat == Concat.PARTIAL:
             return

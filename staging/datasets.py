@@ -10,18 +10,24 @@ from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError, NotFound
 from portal.base.moves import move
 from portal.teams.models import Team
-from staging import blobs, names
+from staging import blobs, names, usage
 from staging.access import check_writer
 from staging.errors import NothingChosen
 from staging.models import Dataset, File, Hold
 from staging.signals import dataset_settled
-from staging.states import DatasetKind, DatasetReason, DatasetState, FileState
+from staging.states import (
+    FILLING,
+    TAKES_FILES,
+    DatasetKind,
+    DatasetReason,
+    DatasetState,
+    FileState,
+)
 from staging.sync.ending import bury_files
 from staging.uploads import end_uploads
 
 LONGEST_NAME = 120
 MOST_DAYS = 36500
-OPEN = (DatasetState.DECLARED, DatasetState.TRANSFERRING)
 ON_ITS_WAY_OUT = (DatasetState.EXPIRING, DatasetState.PURGED)
 
 
@@ -70,7 +76,7 @@ def seal_dataset(*, dataset: Dataset, actor: str, at: datetime | None = None) ->
         dataset.refresh_from_db()
         if dataset.state in (DatasetState.VERIFYING, DatasetState.STAGED):
             return dataset
-        if dataset.state not in OPEN:
+        if dataset.state not in FILLING:
             raise Conflict(f"This dataset is {dataset.state}; it cannot be completed.")
         if dataset.partial:
             _leave_behind(dataset, now)
@@ -91,6 +97,7 @@ def _refuse_nothing(dataset: Dataset) -> None:
 
 
 def _leave_behind(dataset: Dataset, at: datetime) -> None:
+    usage.lock(dataset.team_id, dataset=dataset)
     missing = dataset.files.filter(state=FileState.EXPECTED)
     end_uploads(files=list(missing), at=at)
     missing.delete()
@@ -149,7 +156,7 @@ def discard_files(*, dataset: Dataset, prefix: str = "", source: str | None = No
     with transaction.atomic():
         now = db_now()
         dataset.refresh_from_db()
-        if dataset.state not in (*OPEN, DatasetState.FAILED, DatasetState.STALE):
+        if dataset.state not in TAKES_FILES:
             raise Conflict(f"This dataset is {dataset.state}; its files can no longer change.")
         rows = dataset.files.filter(path__startswith=prefix)
         if source is not None:
@@ -162,6 +169,8 @@ def discard_files(*, dataset: Dataset, prefix: str = "", source: str | None = No
 
 def drop_files(files: list[File], *, at: datetime) -> None:
     """End the uploads of files, take them off their blobs, delete their rows."""
+    if files:
+        usage.lock(files[0].dataset.team_id)
     for start in range(0, len(files), blobs.BATCH):
         batch = files[start : start + blobs.BATCH]
         end_uploads(files=batch, at=at)
@@ -179,8 +188,10 @@ def remove_file(*, dataset: Dataset, path: str, actor: str) -> None:
         check_writer(dataset, actor)
         if dataset.fed_by:
             raise Conflict("A sync fills this dataset; leave files out with its patterns.")
-        if not Dataset.objects.filter(pk=dataset.pk, sealed_at=None).update(reason=""):
+        rows = Dataset.objects.filter(pk=dataset.pk, sealed_at=None, state__in=TAKES_FILES)
+        if not rows.update(claimed_until=F("claimed_until")):
             raise Conflict("This dataset is complete; its files can no longer change.")
+        rows.filter(reason=DatasetReason.DISK_FULL).update(reason="")
         drop_files(list(dataset.files.filter(path=path)), at=now)
         dataset.note("remove", at=now, actor=actor, detail={"path": names.shown(path)})
 

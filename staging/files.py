@@ -13,11 +13,11 @@ from portal.base.moves import move
 from portal.base.words import in_bytes
 from staging import blobs, names, usage
 from staging.access import check_writer
-from staging.datasets import OPEN, drop_files
+from staging.datasets import drop_files
 from staging.digests import EMPTY, RAW, chunk_count, combine, is_digest
 from staging.errors import RefusedName
 from staging.models import Blob, Dataset, File, Folder, Upload
-from staging.states import DatasetReason, DatasetState, FileState, UploadState
+from staging.states import TAKES_FILES, DatasetReason, DatasetState, FileState, UploadState
 from staging.uploads import LEASE, address_of, is_lease, new_upload, renew_right
 
 MOST_ENTRIES = 1000
@@ -116,6 +116,7 @@ def declare_files(
     with transaction.atomic():
         now = db_now()
         _open_for_files(dataset, now, actor, holder)
+        usage.lock(dataset.team_id)
         accepted = [e for i, e in enumerate(entries) if i not in refused]
         collisions = _collisions(dataset, accepted)
         refused |= {i: collisions[e.path] for i, e in enumerate(entries) if e.path in collisions}
@@ -198,7 +199,7 @@ def _open_for_files(dataset: Dataset, now: datetime, actor: str, holder: str) ->
     if dataset.fed_by:
         raise Conflict("A sync fills this dataset; no file can be added to it by hand.")
     again = (DatasetState.FAILED, DatasetState.STALE)
-    if dataset.state not in (*OPEN, *again):
+    if dataset.state not in TAKES_FILES:
         raise Conflict(f"This dataset is {dataset.state}; no file can be added to it.")
     reopened: dict[str, object] = {"sealed_at": None, "reason": DatasetReason.NONE}
     if dataset.state in again:

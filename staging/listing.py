@@ -11,18 +11,12 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 from portal.base.errors import NotFound
 from portal.teams.models import Team
 from staging.models import Dataset, File, Folder, SourceFile, Upload
-from staging.states import DatasetState, FileState, UploadState
+from staging.states import TAKES_FILES, DatasetState, FileState, UploadState
 from staging.sync.states import SourceFileState
 
 PER_PAGE = 200
 MOST_FOLDERS = 5000  # beyond, folders are listed without what is below them
 ACTIVE = (DatasetState.TRANSFERRING, DatasetState.VERIFYING, DatasetState.EXPIRING)
-OPEN = (
-    DatasetState.DECLARED,
-    DatasetState.TRANSFERRING,
-    DatasetState.FAILED,
-    DatasetState.STALE,
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ def totals_of(dataset: Dataset) -> Totals:
 
 def is_open(dataset: Dataset) -> bool:
     """Whether files may be added: nothing was sealed, or it may be taken up again."""
-    return dataset.state in OPEN and dataset.sealed_at is None and not dataset.fed_by
+    return dataset.state in TAKES_FILES and dataset.sealed_at is None and not dataset.fed_by
 
 
 def find_folder(dataset: Dataset, path: str) -> Folder | None:

@@ -13,7 +13,7 @@ from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from portal.base.moves import move
 from portal.base.turns import is_over
-from staging import blobs
+from staging import blobs, usage
 from staging.datasets import MOST_DAYS, ON_ITS_WAY_OUT, fail_dataset
 from staging.models import Dataset, DeadKey, File, Source, Upload
 from staging.states import Concat, DatasetReason, DatasetState, FileState, UploadState
@@ -141,6 +141,7 @@ def _free_some(dataset: Dataset) -> bool:
         files = list(rows.order_by("pk")[:BATCH])
         if not files:
             return False
+        usage.lock(dataset.team_id, dataset=dataset)
         end_uploads(files=files, at=now)
         freed = blobs.unlink(files, at=now, dataset=dataset)
         Dataset.objects.filter(pk=dataset.pk).update(purged_bytes=F("purged_bytes") + freed)
@@ -166,6 +167,7 @@ def expire_uploads(*, at: datetime) -> int:
     datasets: dict[int, Dataset] = {}
     for upload in due.order_by("pk")[:BATCH]:
         with transaction.atomic():
+            usage.lock(upload.team_id)
             # The date is part of the condition: bytes that arrived meanwhile moved it.
             still = Upload.objects.filter(pk=upload.pk, expires_at__lte=at)
             if still.update(expires_at=at) and end_upload(

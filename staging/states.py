@@ -16,6 +16,12 @@ class DatasetState(models.TextChoices):
     STALE = "stale"  # the source changed after it was listed
 
 
+# Nothing was decided about it yet: its files are on their way, and it may be sealed.
+FILLING = (DatasetState.DECLARED, DatasetState.TRANSFERRING)
+# A file may be listed or taken away: what failed is taken up again so.
+TAKES_FILES = (*FILLING, DatasetState.FAILED, DatasetState.STALE)
+
+
 class DatasetKind(models.TextChoices):
     INPUT = "input"  # data that jobs read
     OUTPUT = "output"  # what a job wrote

@@ -1,6 +1,11 @@
 """Room: a team's quota and the disk, counting what was promised to uploads in flight.
 
 Every check is an update of the row that it guards, in the transaction of what it allows.
+
+The order of locks in staging, wherever one transaction writes several of these rows: Source, then
+Dataset, then the team's TeamUsage, then StoreRoom, then whatever is the team's (Upload, File, Blob)
+in any order. Who holds TeamUsage is alone with the rows below it, so nobody waits in a circle.
+`lock` takes it where the first write would be to one of those.
 """
 
 from django.db import connection, transaction
@@ -11,7 +16,7 @@ from portal.base.rows import execute, fetch, table
 from portal.base.words import in_bytes
 from portal.teams.models import Team
 from staging import store
-from staging.models import SourceFile, StoreRoom, TeamUsage, Upload
+from staging.models import Dataset, SourceFile, StoreRoom, TeamUsage, Upload
 
 
 def promise(*, team_id: int, amount: int) -> None:
@@ -29,6 +34,22 @@ def promise(*, team_id: int, amount: int) -> None:
     if not rows.update(promised_bytes=F("promised_bytes") + amount):
         raise _over_quota(team_id, quota or 0, amount)
     _check_disk(amount)
+
+
+def lock(team_id: int, *, dataset: Dataset | None = None) -> None:
+    """Be the only one at the team's uploads, files and blobs until the transaction ends.
+
+    `dataset`: one whose row the transaction writes later; it comes first. On SQLite the IMMEDIATE
+    transaction is all that already.
+    """
+    if connection.features.has_select_for_update:
+        if dataset is not None:
+            own = Dataset.objects.select_for_update(no_key=True).filter(pk=dataset.pk)
+            own.values_list("pk").first()
+        rows = TeamUsage.objects.select_for_update(no_key=True)
+        if not rows.filter(team_id=team_id).values_list("pk").first():
+            TeamUsage.objects.get_or_create(team_id=team_id)
+            rows.get(team_id=team_id)
 
 
 def check_room(*, team_id: int, amount: int) -> None:

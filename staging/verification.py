@@ -18,7 +18,7 @@ from portal.base.clock import db_now
 from portal.base.errors import Conflict, NotFound
 from portal.base.moves import move
 from portal.base.turns import is_over
-from staging import blobs, store
+from staging import blobs, store, usage
 from staging.datasets import begin_verifying, fail_dataset, settled
 from staging.digests import RAW, chunk_count, manifest_digest
 from staging.models import Blob, Dataset, File
@@ -125,8 +125,8 @@ def _condemn(dataset: Dataset, blob: Blob) -> None:
     reason = DatasetReason.BYTES_CORRUPT if whole else DatasetReason.BYTES_MISSING
     with transaction.atomic():
         now = db_now()
-        blobs.condemn(blob, at=now)
         fail_dataset(dataset=dataset, reason=reason, at=now, actor=ACTOR)
+        blobs.condemn(blob, at=now)
 
 
 def _stage(dataset: Dataset) -> None:
@@ -137,6 +137,7 @@ def _stage(dataset: Dataset) -> None:
         dataset.refresh_from_db()
         if dataset.state != DatasetState.VERIFYING:
             return
+        usage.lock(dataset.team_id)
         files = list(
             dataset.files.values_list("path", "pk", "digest", "size", "executable", "state")
         )

@@ -237,6 +237,7 @@ def _take(sheet: _Sheet, entries: list[Found], pins: dict[str, str]) -> dict[str
     """Blobs that the team has of the same pins, or of the same declared digests, linked once more
     for each path."""
     team_id = sheet.dataset.team_id
+    usage.lock(team_id)
     by_pin = _pinned_blobs(team_id, [pin for pin in pins.values() if pin])
     by_digest = blobs.live_by_digest(team_id, [found.sha256 for found in entries])
     empty = [found.path for found in entries if not found.size and found.sha256 in ("", EMPTY)]

@@ -240,6 +240,7 @@ def complete_files(source: Source, arrived: list[Arrived], now: datetime) -> Non
 
     Call it inside a transaction.
     """
+    usage.lock(source.dataset.team_id)
     rows = SourceFile.objects.filter(
         pk__in=[file.pk for file in arrived], source=source, state=SourceFileState.OPEN
     )

@@ -7,7 +7,7 @@ import pytest
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from staging import blobs, services, store
-from staging.models import Blob, DeadKey, File, TeamUsage, Upload
+from staging.models import Blob, Dataset, DeadKey, File, TeamUsage, Upload
 from staging.signals import dataset_settled
 from staging.states import DatasetKind, DatasetReason, DatasetState, FileState, UploadState
 
@@ -317,3 +317,32 @@ class TestDeletion:
 
 def bury_all() -> int:
     return blobs.bury(DeadKey.objects.all())
+
+
+@pytest.mark.parametrize("state", ["expiring", "purged", "verifying"])
+def test_nothing_is_removed_from_what_takes_no_files(dataset, owner, put, state):
+    """One that failed was never sealed: what it looks at is the state, not the seal alone."""
+    put(dataset, "a", b"x")
+    at = db_now() if state == "purged" else None
+    rows = Dataset.objects.filter(pk=dataset.pk)
+    rows.update(state=state, reason="abandoned", purged_at=at)
+    with pytest.raises(Conflict):
+        services.remove_file(dataset=dataset, path="a", actor=owner.email)
+    dataset.refresh_from_db()
+    assert (dataset.reason, dataset.files.count()) == ("abandoned", 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "after"),
+    [
+        ("transferring", "disk_full", ""),
+        ("failed", "upload_expired", "upload_expired"),
+        ("failed", "bytes_missing", "bytes_missing"),
+    ],
+)
+def test_a_removal_ends_only_a_full_disk(dataset, owner, put, state, reason, after):
+    put(dataset, "a", b"x")
+    Dataset.objects.filter(pk=dataset.pk).update(state=state, reason=reason)
+    services.remove_file(dataset=dataset, path="a", actor=owner.email)
+    dataset.refresh_from_db()
+    assert (dataset.reason, dataset.files.count()) == (after, 0)

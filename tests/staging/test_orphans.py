@@ -65,6 +65,7 @@ def test_what_fails_after_the_rows_were_written_keeps_the_bytes(dataset, owner, 
 
 def test_old_bytes_without_a_row_are_swept(staged):
     staged({"a": b"one", "b": b"two"})
+    age_all()
     lost, young = lay(), lay(age=3600)
     tasks.orphans()
     assert not store.path_of(lost).exists()
