@@ -85,14 +85,12 @@ def create_final(
         ).first()
         if known is not None and known.parts == codes:
             return known, address_of(known)
-        unfinished = [part for part in parts if part.state != UploadState.COMPLETE]
-        if unfinished or any(part.concat != Concat.PARTIAL for part in parts):
-            raise DomainError("Every part must be complete, and part of no other file.")
+        usage.lock(dataset.team_id, dataset=dataset)
+        _take(parts)
         entry = replace(entry, size=sum(part.length for part in parts))
         final, address = create_upload(dataset=dataset, entry=entry, actor=actor, metadata=metadata)
         if final.offset and final.state == UploadState.OPEN:
             raise Conflict("Another upload of this file has begun. End it first.")
-        Upload.objects.filter(pk__in=[part.pk for part in parts]).update(concat=Concat.TAKEN)
         Upload.objects.filter(pk=final.pk).update(concat=Concat.FINAL, parts=codes)
     final.concat, final.parts = Concat.FINAL, codes
     if final.length <= AT_ONCE:
@@ -100,6 +98,16 @@ def create_final(
     else:
         wake_assemble(final)
     return final, address
+
+
+def _take(parts: list[Upload]) -> None:
+    """partial -> taken, all or none: another final may be at them, or their end. In a transaction
+    that an error rolls back."""
+    free = Upload.objects.filter(
+        pk__in=[part.pk for part in parts], state=UploadState.COMPLETE, concat=Concat.PARTIAL
+    )
+    if free.update(concat=Concat.TAKEN) != len(parts):
+        raise DomainError("Every part must be complete, and part of no other file.")
 
 
 def waiting(upload_id: int | None) -> list[Upload]:

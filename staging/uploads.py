@@ -120,13 +120,17 @@ def find_upload(code: str, token: str) -> Upload:
     return upload
 
 
-def end_upload(*, upload: Upload, to: UploadState, at: datetime) -> bool:
+def end_upload(
+    *, upload: Upload, to: UploadState, at: datetime, parts: Iterable[str] = PARTS
+) -> bool:
     """open -> expired or terminated: the room is given back, the bytes die. False: it had ended.
 
     So end the parts of a concatenation, complete or not; with a final upload end those it was
-    being made of. Call it inside a transaction. The one who writes notices at the next piece.
+    being made of. `parts`: which of them, where not those of a final. Call it inside a
+    transaction. The one who writes notices at the next piece.
     """
-    part = Q(state=UploadState.COMPLETE, concat__in=PARTS)
+    usage.lock(upload.team_id)
+    part = Q(state=UploadState.COMPLETE, concat__in=parts)
     rows = Upload.objects.filter(Q(state=UploadState.OPEN) | part, pk=upload.pk)
     swapped = rows.update(state=to, expires_at=at + settings.UPLOAD_LIFETIME, chunk_digests=b"")
     if not swapped:
@@ -156,10 +160,11 @@ def terminate_upload(*, upload: Upload, actor: str) -> None:
     """
     with transaction.atomic():
         now = db_now()
-        if upload.concat == Concat.TAKEN:
-            raise Conflict("A file is being made of this part.")
-        if not end_upload(upload=upload, to=UploadState.TERMINATED, at=now):
-            upload.refresh_from_db(fields=["state"])
+        free = (Concat.PARTIAL,)  # a final may take it just now: the row decides
+        if not end_upload(upload=upload, to=UploadState.TERMINATED, at=now, parts=free):
+            upload.refresh_from_db(fields=["state", "concat"])
+            if upload.concat == Concat.TAKEN and upload.state == UploadState.COMPLETE:
+                raise Conflict("A file is being made of this part.")
             if upload.state == UploadState.COMPLETE:
                 raise Conflict("Every byte of this file has arrived; remove it on its page.")
             return

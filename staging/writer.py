@@ -109,7 +109,9 @@ class Writer:
         _check_size(self.position + self.left + size)
         with transaction.atomic():
             usage.promise(team_id=upload.team_id, amount=size)
-            Upload.objects.filter(pk=upload.pk).update(length=F("length") + size)
+            rows = Upload.objects.filter(pk=upload.pk, state=UploadState.OPEN)
+            if not rows.update(length=F("length") + size):
+                raise self._lost()  # it was ended: nobody would give this room back
         upload.length += size
 
     def _begin_hashing(self) -> Hasher:
@@ -279,12 +281,16 @@ class Writer:
                 [self.upload.pk, UploadState.OPEN.value, self.upload.offset],
             )
         if not swapped:
-            self.upload.refresh_from_db()
-            drop_if_dead(self.upload)
-            check_open(self.upload)
-            raise WrongOffset(self.upload.offset, "Another request wrote to this upload.")
+            raise self._lost()
         self.upload.expires_at = expires_at
         self.upload.offset = int(changes["offset"])  # type: ignore[call-overload]
+
+    def _lost(self) -> WrongOffset:
+        """The row is no longer as this writer left it. Raises Gone where it has ended."""
+        self.upload.refresh_from_db()
+        drop_if_dead(self.upload)
+        check_open(self.upload)
+        return WrongOffset(self.upload.offset, "Another request wrote to this upload.")
 
     def end(self) -> None:
         """No more bytes come in this request. Raises ChecksumMismatch, DigestMismatch."""

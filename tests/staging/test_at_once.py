@@ -6,11 +6,16 @@ import pytest
 from django.db import transaction
 
 from portal.base.clock import db_now
-from staging import blobs, retention, services
+from portal.base.errors import Conflict, DomainError
+from staging import batches, blobs, concat, pack, retention, services
 from staging.datasets import begin_verifying
+from staging.errors import Gone
 from staging.models import Blob, Dataset, File, TeamUsage, Upload
 from staging.receive import receive
-from tests.races import together
+from staging.takeover import writing
+from staging.writer import Writer
+from tests.races import begin, join, together, wait_blocked
+from tests.staging.test_pack import frame
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
@@ -88,3 +93,79 @@ def test_a_file_that_is_listed_as_the_check_begins_opens_the_dataset(dataset, ow
         check,
     )
     assert Dataset.objects.get(pk=dataset.pk).state == "transferring"
+
+
+def test_a_pack_and_the_purge_of_the_same_bytes_do_not_wait_for_each_other(
+    staged, dataset, owner, two_writers, monkeypatch
+):
+    """One had the team's room and came for the blob, the other the reverse."""
+    going = doomed(staged({"old": b"same"}))
+    services.declare_files(dataset=dataset, entries=[services.Entry("a", 4)], actor=owner.email)
+    threads, caught, adopt = [], [], batches._adopt
+
+    def meanwhile_purged(team_id, arrivals):
+        threads.append(begin(lambda: retention.purge_dataset(dataset=going), caught))
+        wait_blocked(threads)
+        return adopt(team_id, arrivals)
+
+    monkeypatch.setattr(batches, "_adopt", meanwhile_purged)
+    answers, error = pack.receive_pack(
+        dataset=dataset, pieces=[frame("a", b"same")], actor=owner.email
+    )
+    join(threads[0])
+    assert (error, caught) == (None, [])
+    assert [answer["state"] for answer in answers] == ["staged-upload"]
+    assert b"".join(services.open_file(file=dataset.files.get())) == b"same"
+    assert TeamUsage.objects.get().stored_bytes == 4
+
+
+def test_room_is_not_promised_to_an_upload_that_ended(dataset, owner):
+    """A DELETE just before gave back what the upload had, and nobody would the rest."""
+    entry = services.Entry("a", 0, deferred=True)
+    (plan,) = services.declare_files(dataset=dataset, entries=[entry], actor=owner.email)
+    with writing(plan.upload) as fd:
+        writer = Writer(plan.upload, fd)
+        services.terminate_upload(upload=Upload.objects.get(), actor=owner.email)
+        with pytest.raises(Gone):
+            writer.announce(1000)
+        writer.close()
+    assert TeamUsage.objects.get().promised_bytes == 0
+
+
+class TestParts:
+    @pytest.fixture
+    def parts(self, dataset, owner) -> list[Upload]:
+        """Two complete parts, as a request read them some time ago."""
+        found = []
+        for _ in range(2):
+            part, _ = concat.create_part(
+                team_id=dataset.team_id, length=3, deferred=False, holder=owner.email, metadata=""
+            )
+            receive(upload=part, offset=0, pieces=[b"abc"])
+            found.append(part)
+        return found
+
+    def final(self, dataset, owner, parts, path):
+        return concat.create_final(
+            dataset=dataset,
+            entry=services.Entry(path, 0),
+            parts=parts,
+            actor=owner.email,
+            metadata="",
+        )
+
+    def test_are_taken_by_one_final_alone(self, dataset, owner, parts, monkeypatch):
+        monkeypatch.setattr(concat, "assemble", lambda **kw: None)
+        again = list(Upload.objects.order_by("pk"))
+        self.final(dataset, owner, parts, "a")
+        with pytest.raises(DomainError, match="part of no other file"):
+            self.final(dataset, owner, again, "b")
+        assert list(dataset.files.values_list("path", flat=True)) == ["a"]
+
+    def test_are_not_ended_once_taken(self, dataset, owner, parts, monkeypatch):
+        monkeypatch.setattr(concat, "assemble", lambda **kw: None)
+        stale = Upload.objects.order_by("pk").first()
+        self.final(dataset, owner, parts, "a")
+        with pytest.raises(Conflict, match="being made"):
+            services.terminate_upload(upload=stale, actor=owner.email)
+        assert Upload.objects.get(pk=stale.pk).state == "complete"
