@@ -5,6 +5,7 @@ import hashlib
 from django.db import transaction
 from django.db.models import F
 
+from jobs import services as jobs
 from nodes import results
 from nodes.models import Lease
 from portal.base.clock import db_now
@@ -91,7 +92,19 @@ def _answer(plan: FilePlan, folder: str) -> dict:
 
 
 def complete_output(*, lease: Lease, files: int, byte_count: int, manifest_digest: str) -> None:
-    """Accept the output once every file is verified and the manifest is the one that was sent."""
+    """Accept the output once every file is verified and the manifest is the one that was sent.
+
+    What is compared cannot change before it is accepted: a declaration waits for the lease's row.
+    """
+    with transaction.atomic():
+        jobs.claim(job=lease.shard.job)  # in the order of `accept_output`
+        Lease.objects.filter(pk=lease.pk).update(output_state=F("output_state"))
+        _compare(lease, files, byte_count, manifest_digest)
+        results.accept_output(lease=lease, files=files, byte_count=byte_count, at=db_now())
+
+
+def _compare(lease: Lease, files: int, byte_count: int, manifest_digest: str) -> None:
+    """Raises OutputIncomplete."""
     output, folder = _output(lease), lease.shard.folder
     rows = list(output.files.filter(source=lease.code))
     missing = [f.path.removeprefix(folder) for f in rows if f.state == FileState.EXPECTED]
@@ -101,7 +114,6 @@ def complete_output(*, lease: Lease, files: int, byte_count: int, manifest_diges
         raise OutputIncomplete("The files in the store are not those of the manifest.", send=[])
     if _digest(rows, folder) != manifest_digest:
         raise OutputIncomplete("The manifest's digest does not match the files.", send=[])
-    results.accept_output(lease=lease, files=files, byte_count=byte_count, at=db_now())
 
 
 def _digest(rows: list[File], folder: str) -> str:

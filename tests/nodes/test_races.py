@@ -5,6 +5,7 @@ starts the other act, and commits. SQLite lets only one writer in, so there is n
 """
 
 import contextlib
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -21,7 +22,7 @@ from nodes.states import LeaseState
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from staging import services as staging
-from staging.models import Dataset
+from staging.models import Dataset, Upload
 from tests.factories import make_dataset, make_job, make_node
 from tests.nodes.agent_model import ModelAgent, ModelLease
 from tests.races import begin, join, together, wait_blocked
@@ -222,6 +223,31 @@ def test_output_listed_while_the_lease_is_lost_is_dropped(team, two_writers):
         meanwhile(acts[order], acts[1 - order])
         assert Lease.objects.get(pk=lease.pk).state == LeaseState.LOST
         assert not job.output.files.exists()
+
+
+def test_output_that_is_declared_anew_as_it_is_accepted_is_not_complete(team, two_writers):
+    """What was compared is what is accepted: a late declaration may not replace a file between."""
+    job = make_job(team)
+    lease = running(job, make_node(gpus=1))
+    content = b"0123456789"
+    digest = hashlib.sha256(content).hexdigest()
+    file = {"path": "a", "size": len(content), "digest": digest}
+    returns.declare_output(lease=lease, files=[file])
+    upload = Upload.objects.get()
+    staging.receive(upload=upload, offset=0, pieces=[content])
+    other = Lease.objects.select_related("node", "shard__job__output").get(pk=lease.pk)
+    row = job.output.files.get()
+    manifest = staging.manifest_digest([(digest, len(content), False, "a")])
+    assert (row.state, row.digest) == ("uploaded", digest)
+    error = meanwhile(
+        lambda: returns.declare_output(lease=lease, files=[file | {"digest": "0" * 64}]),
+        lambda: returns.complete_output(
+            lease=other, files=1, byte_count=len(content), manifest_digest=manifest
+        ),
+    )
+    assert isinstance(error, returns.OutputIncomplete)
+    lease.refresh_from_db()
+    assert lease.output_verified_at is None
 
 
 # A node that was silent comes back while something else happens to its piece
