@@ -4,7 +4,7 @@ One writes at a time and the later request wins (staging.takeover); bytes are in
 the row counts them (staging.writer); the last one makes the file complete (staging.completion).
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from staging.checksums import Checksum
@@ -23,11 +23,13 @@ def receive(
     announced: int | None = None,
     length: int | None = None,
     checksum: Checksum | None = None,
+    may_go_on: Callable[[], bool] | None = None,
 ) -> Upload:
     """Append the pieces of one request at `offset`; keeps what came when they end early.
 
     `announced` is how many bytes are to come, where that is known; `length` is the whole length,
-    for an upload that was begun without one. Raises WrongOffset, Gone, NoRoom, TooMany, TooLarge,
+    for an upload that was begun without one; `may_go_on` is asked every few seconds, and NotFound
+    raised once it says no. Raises WrongOffset, Gone, NoRoom, TooMany, TooLarge,
     DigestMismatch, ChecksumMismatch or Busy; what arrived before is kept.
     """
     if upload.state == UploadState.COMPLETE:
@@ -37,7 +39,7 @@ def receive(
             return _nothing_to_add(upload, offset, announced)
         if offset != upload.offset:
             raise WrongOffset(upload.offset)
-        writer = stack.enter_context(closing(Writer(upload, fd, checksum)))
+        writer = stack.enter_context(closing(Writer(upload, fd, checksum, may_go_on)))
         if writer.position != offset:
             raise WrongOffset(writer.position)
         if length is not None:

@@ -37,7 +37,7 @@ from staging.tusheaders import (
     number,
     read_metadata,
 )
-from staging.uploads import find_upload, terminate_upload
+from staging.uploads import find_upload, may_send, terminate_upload
 
 VERSION = "1.0.0"
 EXTENSIONS = (
@@ -292,6 +292,7 @@ def _receive(request: HttpRequest, upload: Upload, offset: int) -> None:
             pieces=body.pieces(environ, announced, upload.key),
             announced=announced,
             length=length_to_settle(request) if request.method == "PATCH" else None,
+            may_go_on=lambda: may_send(upload),
             checksum=read_checksum(header(request, "Upload-Checksum")),
         )
     except body.BadFraming as error:

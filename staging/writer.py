@@ -7,6 +7,7 @@ lease, which is accepted without that check, at its last byte.
 
 import os
 import time
+from collections.abc import Callable
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -14,7 +15,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from portal.base.commits import light_statement
-from portal.base.errors import DomainError, NoRoom, TooLarge
+from portal.base.errors import DomainError, NoRoom, NotFound, TooLarge
 from portal.base.rows import change
 from portal.base.words import in_bytes
 from staging import names, openchunks, store, usage
@@ -29,6 +30,7 @@ from staging.takeover import check_open, drop_if_dead, generation_of
 from staging.uploads import for_a_lease
 
 LOOK_EVERY = 0.2  # seconds between looks at the fence, where no bell woke the writer
+ASK_EVERY = 5.0  # seconds between questions whether the sender still may
 COMMIT_EVERY = 1.0  # seconds between commits of the offset while bytes flow
 GROW_BY = 64 * 2**20  # bytes of room promised at once to an upload of unknown length
 
@@ -39,13 +41,20 @@ class Writer:
     With a checksum nothing is committed before all of it has matched.
     """
 
-    def __init__(self, upload: Upload, fd: int, checksum: Checksum | None = None) -> None:
+    def __init__(
+        self,
+        upload: Upload,
+        fd: int,
+        checksum: Checksum | None = None,
+        may_go_on: Callable[[], bool] | None = None,
+    ) -> None:
         self.upload = upload
         self.fd = fd
         self.checksum = checksum
         self.position = upload.offset
         self.generation = upload.generation
-        self.looked = self.committed = time.monotonic()
+        self.may_go_on = may_go_on
+        self.looked = self.committed = self.asked = time.monotonic()
         self._repair()
         self.hasher: Hasher | None = None
         self._compared = 0  # chunks that are known to be what the client declared
@@ -147,7 +156,8 @@ class Writer:
 
     def take(self, piece: bytes | memoryview) -> None:
         """Write one piece; an empty one is a moment to look around. Raises WrongOffset when
-        a later request took over, Gone when the upload ended, NoRoom when the disk is full."""
+        a later request took over, Gone when the upload ended, NotFound when the right to send
+        did, NoRoom when the disk is full."""
         if piece:
             self._write(piece)
         now = time.monotonic()
@@ -157,6 +167,7 @@ class Writer:
         if now - self.looked >= LOOK_EVERY or idle:
             self.looked = now
             self._look()
+            self._ask(now)
 
     def _write(self, piece: bytes | memoryview) -> None:
         if self.upload.deferred and len(piece) > self.left:
@@ -247,6 +258,16 @@ class Writer:
             free=free,
             needed=needed,
         )
+
+    def _ask(self, now: float) -> None:
+        """A request may last for hours, and the right behind it end meanwhile: a membership, a
+        lease. What arrived stays, for whoever declares the file again."""
+        if self.may_go_on is None or now - self.asked < ASK_EVERY:
+            return
+        self.asked = now
+        if not self.may_go_on():
+            self.commit()
+            raise NotFound("There is no such upload.")
 
     def _look(self) -> None:
         if generation_of(self.upload) == self.generation:

@@ -294,6 +294,21 @@ class TestRights:
         assert patch(address, b"x", HTTP_UPLOAD_OFFSET="5").status_code == 404
         assert patch(plan.address, b"56789", HTTP_UPLOAD_OFFSET="5").status_code == 204
 
+    def test_a_running_request_ends_with_the_membership(self, address, owner, monkeypatch):
+        """One PATCH may last for hours; the right was asked for at its start alone."""
+        monkeypatch.setattr("staging.writer.ASK_EVERY", 0.0)
+        monkeypatch.setattr("staging.writer.LOOK_EVERY", 0.0)
+
+        def pieces(environ, length, key=""):
+            yield b"01"
+            Membership.objects.filter(user=owner).delete()
+            yield b"23"
+            yield b"45"
+
+        monkeypatch.setattr("staging.body.pieces", pieces)
+        assert patch(address, b"0123456789").status_code == 404
+        assert Upload.objects.get().offset == 4
+
     def test_a_lease_is_asked_about_its_right(self, dataset, owner, monkeypatch):
         alive = {"l1"}
         monkeypatch.setitem(uploads._holders, "lease", lambda code: code in alive)
