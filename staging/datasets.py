@@ -124,7 +124,7 @@ def begin_verifying(*, dataset: Dataset, at: datetime, actor: str) -> bool:
         "check",
         at=at,
         actor=actor,
-        changes={"reason": DatasetReason.NONE, "claimed_until": None},
+        changes={"reason": DatasetReason.NONE},  # a worker's claim stands: it is at it now
     )
     return True
 

@@ -8,6 +8,7 @@ from celery import shared_task
 
 from portal.base.clock import db_now
 from portal.base.errors import DomainError
+from portal.base.failures import outage
 from portal.base.turns import is_over
 from portal.base.wake import wake
 from staging import blobs, concat, notices, retention, verification
@@ -43,6 +44,11 @@ def verify(dataset_id: int | None = None) -> None:
             continue
         try:
             verification.verify_dataset(dataset=dataset, until=until)
+        except Exception as error:  # the others wait behind the oldest: it may not stop them
+            if outage(error):
+                raise
+            log.exception("verify_failed", dataset=dataset.code)
+            continue
         finally:
             verification.release_claim(dataset)
         if dataset.state == DatasetState.VERIFYING:

@@ -4,12 +4,14 @@ verifying -> staged gives the files their positions and the dataset its manifest
 and date of deletion. Work is cut into pieces by a deadline; progress is on the blobs' rows.
 """
 
+import errno
 import hashlib
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
 
+import structlog
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -29,6 +31,8 @@ CLAIM = timedelta(seconds=60)
 BATCH = 500
 READERS = 4  # threads that read one large blob back
 ACTOR = "system"
+BROKEN = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)  # of the disk under a file: its bytes are lost
+log = structlog.get_logger(__name__)
 
 
 def verify_dataset(*, dataset: Dataset, until: float | None = None) -> Dataset:
@@ -116,6 +120,11 @@ def _matches(blob: Blob, index: int, digest: bytes) -> bool:
         for piece in store.read(blob.key, start, min(start + blob.chunk_size, blob.size)):
             whole.update(piece)
     except NotFound:
+        return False
+    except OSError as error:
+        if error.errno not in BROKEN:
+            raise  # the store is away: that says nothing about the bytes
+        log.error("bytes_unreadable", key=blob.key, chunk=index, error=str(error))
         return False
     return whole.digest() == digest
 

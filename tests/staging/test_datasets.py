@@ -1,12 +1,14 @@
 """A dataset's life: declared, filled, sealed, verified, held, deleted."""
 
+import errno
 import hashlib
 
 import pytest
 
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
-from staging import blobs, services, store
+from staging import blobs, services, store, tasks, verification
+from staging.datasets import begin_verifying
 from staging.models import Blob, Dataset, DeadKey, File, TeamUsage, Upload
 from staging.signals import dataset_settled
 from staging.states import DatasetKind, DatasetReason, DatasetState, FileState, UploadState
@@ -346,3 +348,53 @@ def test_a_removal_ends_only_a_full_disk(dataset, owner, put, state, reason, aft
     services.remove_file(dataset=dataset, path="a", actor=owner.email)
     dataset.refresh_from_db()
     assert (dataset.reason, dataset.files.count()) == (after, 0)
+
+
+class TestBadBlocks:
+    @pytest.fixture
+    def sealed(self, team, owner, put, monkeypatch):
+        """Two sealed datasets, of which the older has a file that cannot be read."""
+        found = []
+        for name in ("old", "young"):
+            dataset = services.create_dataset(team=team, name=name, actor=owner.email)
+            put(dataset, "a", name.encode())
+            Dataset.objects.filter(pk=dataset.pk).update(state="verifying", sealed_at=db_now())
+            found.append(dataset)
+        bad, read = Blob.objects.get(size=3).key, store.read
+
+        def broken(number: int) -> None:
+            def fail(key: str, start: int, stop: int):
+                if key == bad:
+                    raise OSError(number, "broken")
+                return read(key, start, stop)
+
+            monkeypatch.setattr(store, "read", fail)
+
+        return found, broken
+
+    def states(self, datasets) -> list[str]:
+        return [Dataset.objects.get(pk=dataset.pk).state for dataset in datasets]
+
+    def test_are_bytes_that_are_missing(self, sealed):
+        datasets, broken = sealed
+        broken(errno.EIO)
+        tasks.verify()
+        assert self.states(datasets) == ["failed", "staged"]
+        assert Dataset.objects.get(name="old").reason == "bytes_missing"
+
+    def test_another_fault_stops_no_other_check_and_condemns_nothing(self, sealed):
+        datasets, broken = sealed
+        broken(errno.EMFILE)
+        tasks.verify()
+        assert self.states(datasets) == ["verifying", "staged"]
+        assert Dataset.objects.get(name="old").claimed_until is None
+        assert Blob.objects.filter(dead_at=None).count() == 2
+
+
+def test_the_check_keeps_the_claim_of_the_one_who_checks(dataset, owner, put):
+    put(dataset, "a", b"x")
+    Dataset.objects.filter(pk=dataset.pk).update(sealed_at=db_now())
+    dataset.refresh_from_db()
+    assert verification.claim(dataset, db_now())
+    assert begin_verifying(dataset=dataset, at=db_now(), actor="system")
+    assert Dataset.objects.get(pk=dataset.pk).claimed_until is not None
