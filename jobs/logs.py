@@ -22,7 +22,7 @@ CODE = re.compile(r"[a-z0-9]{1,16}")
 BLOCK = 2**20
 
 
-class WrongOffset(Conflict):
+class LogEndsElsewhere(Conflict):
     """The log does not end where this piece begins; `data["offset"]` says where it does."""
 
     code = "offset"
@@ -45,8 +45,8 @@ def append_log(lease_code: str, offset: int, data: bytes, *, ends_at: int | None
     """Append `data`, which begins at byte `offset`; returns the log's new length in bytes.
 
     `ends_at`: its length in bytes where the attempt has ended; None while it goes on.
-    Raises WrongOffset with the true offset, LogClosed beyond the end, TooLarge when the log is full
-    (what fits is kept).
+    Raises LogEndsElsewhere with the true offset, LogClosed beyond the end, TooLarge when the log is
+    full (what fits is kept).
     """
     path = log_path(lease_code)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +55,7 @@ def append_log(lease_code: str, offset: int, data: bytes, *, ends_at: int | None
     with _locked(path) as descriptor:
         size = os.fstat(descriptor).st_size
         if offset != size:
-            raise WrongOffset(f"The log ends at byte {size}, not at {offset}.", offset=size)
+            raise LogEndsElsewhere(f"The log ends at byte {size}, not at {offset}.", offset=size)
         if ends_at is not None and size + len(data) > ends_at:
             raise LogClosed(f"This log has ended at byte {ends_at}.")
         room = max(0, settings.LARGEST_LOG_BYTES - size)

@@ -17,7 +17,7 @@ from portal.base.words import in_bytes
 from portal.teams.access import actor_of
 from staging import body, services
 from staging.access import my_dataset, my_input
-from staging.errors import NothingChosen, SignInNeeded
+from staging.errors import NothingChosen, SignInNeeded, WrongType
 from staging.files import MOST_ENTRIES, Entry, FilePlan
 from staging.pack import LARGEST_BODY, receive_pack
 from staging.progress import progress_of, unfinished_of
@@ -30,13 +30,6 @@ LARGEST_NUMBER = 2**63 - 1
 LARGEST_MANIFEST = 8 * 2**20
 
 type View = Callable[..., HttpResponseBase]
-
-
-class WrongType(DomainError):
-    """The body is of another media type than is taken here."""
-
-    code = "media_type"
-    status = 415
 
 
 def answers_json(view: View) -> View:

@@ -40,7 +40,7 @@ class ChecksumMismatch(DomainError):
     status = 460
 
 
-class TooMany(TooLarge):
+class TooLong(TooLarge):
     """More bytes came than the upload has room for; `offset` counts those that were kept."""
 
     code = "too_long"
@@ -65,6 +65,13 @@ class StoreAway(DomainError):
 
     code = "store_away"
     status = 503
+
+
+class WrongType(DomainError):
+    """The body is of another media type than is taken here."""
+
+    code = "media_type"
+    status = 415
 
 
 class NothingChosen(DomainError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from staging.checksums import Checksum
-from staging.errors import TooMany, WrongOffset
+from staging.errors import TooLong, WrongOffset
 from staging.models import Upload
 from staging.states import UploadState
 from staging.takeover import writing
@@ -29,7 +29,7 @@ def receive(
 
     `announced` is how many bytes are to come, where that is known; `length` is the whole length,
     for an upload that was begun without one; `may_go_on` is asked every few seconds, and NotFound
-    raised once it says no. Raises WrongOffset, Gone, NoRoom, TooMany, TooLarge,
+    raised once it says no. Raises WrongOffset, Gone, NoRoom, TooLong, TooLarge,
     DigestMismatch, ChecksumMismatch or Busy; what arrived before is kept.
     """
     if upload.state == UploadState.COMPLETE:
@@ -60,5 +60,5 @@ def _nothing_to_add(upload: Upload, offset: int, announced: int | None) -> Uploa
     if offset != upload.offset:
         raise WrongOffset(upload.offset)
     if announced:
-        raise TooMany(f"All {upload.length} bytes of this upload are here.", offset=upload.offset)
+        raise TooLong(f"All {upload.length} bytes of this upload are here.", offset=upload.offset)
     return upload

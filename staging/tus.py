@@ -20,7 +20,7 @@ from staging.access import my_input
 from staging.checksums import ALGORITHMS, read_checksum
 from staging.concat import concat_header, create_final, create_part, parts_named
 from staging.creation import create_upload
-from staging.errors import ChecksumMismatch, DigestMismatch, SignInNeeded
+from staging.errors import ChecksumMismatch, DigestMismatch, SignInNeeded, WrongType
 from staging.files import Entry
 from staging.keys import read_key
 from staging.models import Dataset, Upload
@@ -55,13 +55,6 @@ class WrongVersion(DomainError):
 
     code = "version"
     status = 412
-
-
-class WrongType(DomainError):
-    """A PATCH needs its media type."""
-
-    code = "media_type"
-    status = 415
 
 
 class WrongMethod(DomainError):

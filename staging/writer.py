@@ -23,7 +23,7 @@ from staging.beside import LARGE, Beside
 from staging.checksums import Checksum
 from staging.completion import complete
 from staging.digests import RAW, Hasher, chunk_count, chunk_size_of
-from staging.errors import ChecksumMismatch, DigestMismatch, TooMany, WrongOffset
+from staging.errors import ChecksumMismatch, DigestMismatch, TooLong, WrongOffset
 from staging.models import Dataset, File, Upload
 from staging.states import DatasetReason, DatasetState, UploadState
 from staging.takeover import check_open, drop_if_dead, generation_of
@@ -106,7 +106,7 @@ class Writer:
         if size is None or size <= self.left:
             return
         if not self.upload.deferred:
-            raise TooMany(
+            raise TooLong(
                 f"{size} bytes were announced; the upload has room for {self.left}.",
                 offset=self.upload.offset,
             )
@@ -188,7 +188,7 @@ class Writer:
             self._hash(part)
         if len(part) < len(piece):
             self.end()
-            raise TooMany(
+            raise TooLong(
                 f"More came than the {self.upload.length} bytes that were declared.",
                 offset=self.upload.offset,
             )

@@ -8,7 +8,7 @@ from django.conf import settings as live_settings
 
 from jobs.ansi import PLAIN, line_html
 from jobs.logpage import LINES_A_PAGE, LONGEST_LINE
-from jobs.logs import WrongOffset, append_log, line_page, log_path, log_size, read_log
+from jobs.logs import LogEndsElsewhere, append_log, line_page, log_path, log_size, read_log
 from nodes.models import Lease
 from portal.base.clock import db_now
 from portal.base.errors import NotFound, TooLarge
@@ -30,7 +30,7 @@ def test_append_and_read():
 @pytest.mark.parametrize("offset", [-1, 0, 3, 5, 10**20])
 def test_a_wrong_offset_says_where_to_go_on(offset):
     append_log(CODE, 0, b"1234")
-    with pytest.raises(WrongOffset) as caught:
+    with pytest.raises(LogEndsElsewhere) as caught:
         append_log(CODE, offset, b"x")
     assert (caught.value.status, caught.value.code, caught.value.data) == (
         409,
@@ -48,7 +48,7 @@ def test_two_writers_of_the_same_piece_write_it_once():
         for n in range(50):
             try:
                 append_log(CODE, n * 5, b"%04d\n" % n)
-            except WrongOffset as error:
+            except LogEndsElsewhere as error:
                 wrong.append(error)
 
     threads = [threading.Thread(target=write) for _ in range(8)]
