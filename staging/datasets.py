@@ -155,6 +155,7 @@ def discard_files(*, dataset: Dataset, prefix: str = "", source: str | None = No
     """
     with transaction.atomic():
         now = db_now()
+        usage.lock(dataset.team_id, dataset=dataset)  # its lease's transaction may seal it, too
         dataset.refresh_from_db()
         if dataset.state not in TAKES_FILES:
             raise Conflict(f"This dataset is {dataset.state}; its files can no longer change.")
