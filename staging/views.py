@@ -7,12 +7,13 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.db.models import Exists, OuterRef, Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from portal.base.errors import DomainError
+from portal.base.failures import wants_json
 from portal.base.words import in_bytes, in_words
 from portal.teams.access import actor_of, require_team
 from portal.teams.mail import sends_mail
@@ -190,6 +191,8 @@ def dataset_remove(request: HttpRequest, code: str) -> HttpResponse:
     row = my_input(request, code)
     path = request.POST.get("path", "")
     services.remove_file(dataset=row, path=path, actor=actor_of(request))
+    if wants_json(request):
+        return JsonResponse({"removed": path})
     return redirect("dataset", row.code)
 
 

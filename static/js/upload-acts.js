@@ -48,20 +48,40 @@ export function retryAll(engine) {
   goOn(engine, [...engine.list.in(S.FAILED, S.DIFFERS)]);
 }
 
-// Bytes that arrived are removed at the portal too; nothing is finished before that is done.
 export function remove(engine, indices) {
-  const { list, portal, urls } = engine;
-  const begun = indices.filter((index) => urls.has(index)).map((index) => urls.get(index));
-  const there = indices.filter((index) => arrived(list.state[index])).map((index) => list.path(index));
+  const { list, urls } = engine;
+  const known = indices.filter((index) => urls.has(index) || arrived(list.state[index]));
   for (const index of indices) {
     stopOne(engine, index, S.REMOVED);
     urls.delete(index);
     engine.digests.delete(index);
   }
+  takeBack(engine, known);
+}
+
+// Files that the portal knows are removed there too; nothing is finished before that is done.
+export function takeBack(engine, indices) {
+  if (!indices.length) return;
   engine.as("remove", async () => {
-    for (const path of there) await portal.remove(path);
-    await engine.crew.run("giveUp", { urls: begun });
+    for (const index of indices) await takeOne(engine, index);
   });
+}
+
+async function takeOne(engine, index) {
+  const { list, portal } = engine;
+  while (list.state[index] === S.REMOVED) {
+    try {
+      await portal.remove(list.path(index), { trouble: engine.trouble });
+      return;
+    } catch (error) {
+      if (error.kind === "sign-in") {
+        engine.refused(error);
+        await portal.signedIn();
+      } else {
+        list.set(index, S.FAILED, `not removed: ${error.message}`);
+      }
+    }
+  }
 }
 
 export const removable = (list) => [...list.in(...REMOVABLE)];

@@ -1,4 +1,5 @@
 // Declaring: the portal answers for each file whether it has it, or where its bytes go.
+import { takeBack } from "./upload-acts.js";
 import { canHash } from "./upload-digest.js";
 import { HASHED, S } from "./upload-list.js";
 
@@ -31,6 +32,8 @@ export function declare(engine, listed) {
     try {
       const answers = await portal.manifest(files, { signal: all.signal, trouble: engine.trouble });
       batch.forEach((index, at) => list.state[index] === S.LISTED && plan(engine, index, answers[at]));
+      // Removed while they were declared: the portal waits for them now, or has them.
+      takeBack(engine, batch.filter((index, at) => list.state[index] === S.REMOVED && answers[at].state !== "refused"));
       engine.tell("declared");
     } catch (error) {
       engine.waiting.listed.unshift(...batch);

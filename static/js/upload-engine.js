@@ -1,5 +1,6 @@
 // Decides what is done next: declare, hash where it helps, pack the small, send the rest. Whatever
 // was interrupted is declared again, and the portal's answer says what is left to send.
+import { takeBack } from "./upload-acts.js";
 import { declare, hash, hashable } from "./upload-declare.js";
 import { wake } from "./upload-http.js";
 import { HAVE, S, arrived } from "./upload-list.js";
@@ -101,7 +102,7 @@ export class Engine extends EventTarget {
     if (!this.busy) this.settle();
     if (!this.going || !this.turn.take()) return;
     const { waiting, running } = this;
-    while (!this.signedOut && !running.declare && waiting.listed.length) this.start(declare, this.some("listed", S.LISTED, BATCH));
+    while (!this.signedOut && !running.declare && !running.remove && waiting.listed.length) this.start(declare, this.some("listed", S.LISTED, BATCH));
     while (running.hash < HASHES_AT_ONCE && waiting.hash.length) this.start(hash, this.some("hash", S.HASHING, hashable(this)));
     while (running.pack + running.large < AT_ONCE && this.next());
   }
@@ -185,7 +186,7 @@ export class Engine extends EventTarget {
   arrived(index, had = false) {
     const { list } = this;
     if (list.state[index] === S.REMOVED) {
-      this.as("remove", () => this.portal.remove(list.path(index))); // removed while on its way
+      takeBack(this, [index]); // removed while on its way
       return;
     }
     if (had) list.flags[index] |= HAVE;

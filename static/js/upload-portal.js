@@ -21,7 +21,8 @@ export class Portal {
   async ask(url, { body, signal } = {}) {
     const limit = AbortSignal.timeout(LONGEST_MS);
     const headers = { Accept: "application/json" };
-    if (body !== undefined) Object.assign(headers, { "X-CSRFToken": this.token, "Content-Type": "application/json" });
+    if (body !== undefined) headers["X-CSRFToken"] = this.token;
+    if (typeof body === "string") headers["Content-Type"] = "application/json";
     const answer = await fetch(url, {
       method: body === undefined ? "GET" : "POST",
       headers,
@@ -33,8 +34,12 @@ export class Portal {
       throw new Cut();
     });
     if (answer.type === "opaqueredirect") throw new Refused("sign-in", "Sign in to go on.");
-    const found = await answer.json().catch(() => null);
-    if (answer.ok && found) return found;
+    const found = await answer.json().catch((error) => {
+      if (error.name === "AbortError") throw error;
+      return null;
+    });
+    if (answer.ok && !found) throw new Cut("The portal's answer broke off.");
+    if (answer.ok) return found;
     throw refusal(answer.status, found?.message ?? `The portal answered ${answer.status}.`);
   }
 
@@ -62,10 +67,9 @@ export class Portal {
     return this.insist(this.urls.seal, { body: "{}", ...options });
   }
 
-  // A file that has arrived leaves the dataset. The answer is a page that is not wanted here.
-  remove(path) {
-    const body = new URLSearchParams({ path });
-    return fetch(this.urls.remove, { method: "POST", headers: { "X-CSRFToken": this.token }, body, redirect: "manual" }).catch(() => null);
+  // A file leaves the dataset, and whatever has arrived of it.
+  remove(path, options) {
+    return this.insist(this.urls.remove, { body: new URLSearchParams({ path }), ...options });
   }
 
   // `anew`: rates are measured from here on.

@@ -49,6 +49,71 @@ def test_removing_the_rest_keeps_what_arrived_and_gives_the_room_back(
     assert person.complaints == []
 
 
+def remove(tab, name: str) -> None:
+    tab.row(name).get_by_role("button", name="Remove").click()
+
+
+@pytest.mark.parametrize("name", ["a", "small"])
+def test_what_is_removed_while_it_is_declared_is_not_waited_for(
+    server, wire, person, dataset, source, name
+):
+    """The portal knows it by then, and the page's answer that says so is still on its way."""
+    tab = person.open(dataset)
+    held: list = []
+
+    def hold(route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    tab.page.route("**/manifest", hold)
+    tab.choose(source)
+    until(lambda: tab.page.evaluate("1") and held, "the files are declared")
+    remove(tab, name)
+    tab.row(name).wait_for(state="detached")
+    for route, answer in held:
+        route.fulfill(response=answer)
+    tab.sealed()
+    assert set(server.digests(dataset)) == {"src/a", "src/b", "src/small"} - {f"src/{name}"}
+    assert server.shell(USAGE.format(code=dataset)).endswith("0")
+    assert person.complaints == []
+
+
+def test_what_has_arrived_is_removed_as_soon_as_the_portal_can_be_reached(
+    server, wire, person, dataset, source
+):
+    tab = person.open(dataset)
+    wire.stall()
+    tab.choose(source)
+    tab.row("small").get_by_text("uploaded").wait_for()
+    wire.cut()
+    remove(tab, "small")
+    tab.row("small").wait_for(state="detached")
+    wire.mend()
+    tab.sealed()
+    assert set(server.digests(dataset)) == {"src/a", "src/b"}
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(server, wire, person, dataset, source):
+    tab = person.open(dataset)
+    broken: list[str] = []
+
+    def once(route) -> None:
+        if broken:
+            route.continue_()
+            return
+        answer = route.fetch()
+        broken.append(answer.text())
+        route.fulfill(status=answer.status, content_type="application/json", body=broken[0][:40])
+
+    tab.page.route("**/manifest", once)
+    tab.choose(source)
+    tab.sealed()
+    assert broken
+    assert set(server.digests(dataset)) == {"src/a", "src/b", "src/small"}
+
+
 def test_all_that_failed_are_tried_again(server, wire, person, dataset, source):
     """A folder on a share that goes away for a while."""
     tab = person.open(dataset)
