@@ -11,7 +11,7 @@ import pytest
 from tests.staging.live import Answer, Server, head, patch_head, serving
 from tests.staging.test_tus_live import Portal
 
-pytestmark = pytest.mark.xdist_group("server_live")
+pytestmark = [pytest.mark.stalls, pytest.mark.xdist_group("server_live")]
 MANY = 24  # more than there are threads
 
 

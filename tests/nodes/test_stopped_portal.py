@@ -24,7 +24,7 @@ sleep 6
 cut -d. -f1 /proc/uptime > "$E31_OUTPUT/done"
 """
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.sandbox, pytest.mark.stalls, pytest.mark.xdist_group("demo")]
 
 
 class Stopped:

@@ -34,7 +34,7 @@ make_job(Team.objects.create(name="Climate"), language="bash", script={script!r}
          scratch_bytes=2**20, output_limit_bytes=2**20, memory_bytes=2**28)
 """
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.sandbox, pytest.mark.stalls, pytest.mark.xdist_group("demo")]
 
 
 class Agents:

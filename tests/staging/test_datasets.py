@@ -375,12 +375,12 @@ class TestBadBlocks:
     def states(self, datasets) -> list[str]:
         return [Dataset.objects.get(pk=dataset.pk).state for dataset in datasets]
 
-    def test_are_bytes_that_are_missing(self, sealed):
+    def test_are_bytes_that_are_corrupt(self, sealed):
         datasets, broken = sealed
         broken(errno.EIO)
         tasks.verify()
         assert self.states(datasets) == ["failed", "staged"]
-        assert Dataset.objects.get(name="old").reason == "bytes_missing"
+        assert Dataset.objects.get(name="old").reason == "bytes_corrupt"
 
     def test_another_fault_stops_no_other_check_and_condemns_nothing(self, sealed):
         datasets, broken = sealed
