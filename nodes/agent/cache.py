@@ -18,6 +18,7 @@ from nodes.agent.digests import BLOCK, FileHash
 
 SAFE_DIGEST = re.compile(r"[0-9a-f]{64}(-[0-9]{1,5})?")
 PART = ".part"
+LOCKS = 256  # shared by all files: one for each would be kept for as long as the agent lives
 SAFE_TEAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -26,8 +27,7 @@ class Cache:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._guard = threading.Lock()
-        self._busy: dict[Path, threading.Lock] = {}
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
         self._started_at = clock.started_at()
 
     def place(self, team: str, digest: str, executable: bool) -> Path:
@@ -37,12 +37,11 @@ class Cache:
         return self.root / team / digest[:2] / (digest + (".x" if executable else ""))
 
     def _lock(self, place: Path) -> threading.Lock:
-        with self._guard:
-            return self._busy.setdefault(whole_of(place), threading.Lock())
+        return self._locks[hash(whole_of(place)) % LOCKS]
 
     @contextmanager
     def alone(self, place: Path) -> Iterator[None]:
-        """Nobody else fetches or evicts `place` meanwhile."""
+        """Nobody else fetches or evicts `place` meanwhile; nor, now and then, another file."""
         with self._lock(place):
             yield
 

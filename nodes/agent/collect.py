@@ -19,7 +19,8 @@ from nodes.agent.digests import BLOCK, FileHash
 
 MOST_DEPTH = 64
 MOST_PATH_BYTES = 1024
-MOST_FILES = 1_000_000
+MOST_FILES = 1_000_000  # with folders, links and all else: a link takes no room on the disk
+MOST_SKIPPED = 1000  # that are told by name
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"))
@@ -44,8 +45,14 @@ class Harvest:
     """What was found, what was left out and why, and what is wrong with the whole."""
 
     files: list[Found] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # (path, why)
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # (path, why) of the first
+    left_out: int = 0
     problem: dict[str, str] | None = None
+
+    def skip(self, path: str, why: str) -> None:
+        self.left_out += 1
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped.append((path, why))
 
 
 def open_beneath(root: int, path: str, flags: int) -> int:
@@ -72,6 +79,7 @@ class Walk:
     def __init__(self, root: int) -> None:
         self.root = root
         self.harvest = Harvest()
+        self._seen = 0
         self._links: Counter[tuple[int, ...]] = Counter()
         self._linked: list[tuple[Found, int]] = []
 
@@ -79,34 +87,40 @@ class Walk:
         folders = [""]
         while folders:
             folders += self._folder(folders.pop())
-            if len(self.harvest.files) > MOST_FILES:
+            if self._seen > MOST_FILES:
                 self.harvest.problem = _too_much(f"more than {MOST_FILES:,} files")
                 break
         self._judge_links()
         self.harvest.files.sort(key=lambda found: found.path.encode())
         return self.harvest
 
-    def skip(self, path: str, why: str) -> None:
-        self.harvest.skipped.append((path, why))
-
     def _folder(self, path: str) -> list[str]:
         """Look at one folder; the folders in it that are to be looked at."""
         try:
             fd = open_beneath(self.root, path, DIRECTORY) if path else os.dup(self.root)
         except OSError as error:
-            self.skip(path, f"cannot be read ({error.strerror})")
+            self.harvest.skip(path, f"cannot be read ({error.strerror})")
             return []
         below = []
         try:
-            for name in os.listdir(fd):
+            for name in self._names(fd):
                 full = f"{path}/{name}" if path else name
                 if why := _bad_name(full):
-                    self.skip(full, why)
+                    self.harvest.skip(full, why)
                 elif self._entry(fd, name, full):
                     below.append(full)
         finally:
             os.close(fd)
         return below
+
+    def _names(self, fd: int) -> Iterator[str]:
+        """Names in a folder, one at a time: how many there are is the work's doing."""
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                self._seen += 1
+                if self._seen > MOST_FILES:
+                    return
+                yield entry.name
 
     def _entry(self, fd: int, name: str, path: str) -> bool:
         """Note a file; True for a folder."""
@@ -115,7 +129,7 @@ class Walk:
             return True
         if not stat.S_ISREG(facts.st_mode):
             kind = next((word for test, word in KINDS if test(facts.st_mode)), "device")
-            self.skip(path, f"is a {kind}")
+            self.harvest.skip(path, f"is a {kind}")
             return False
         found = Found(path, facts.st_size, bool(facts.st_mode & 0o100), _identity(facts))
         self.harvest.files.append(found)
@@ -128,7 +142,7 @@ class Walk:
         """A file with more names than were met here has one elsewhere: it may be anybody's."""
         foreign = {f for f, count in self._linked if self._links[f.identity[:2]] != count}
         for found in foreign:
-            self.skip(found.path, "has a name outside of the output")
+            self.harvest.skip(found.path, "has a name outside of the output")
         if foreign:
             self.harvest.files = [f for f in self.harvest.files if f not in foreign]
 
@@ -202,7 +216,7 @@ def _keep_budget(found: Harvest, most_bytes: int) -> None:
     total, kept = 0, []
     for file in found.files:
         if total + file.size > most_bytes:
-            found.skipped.append((file.path, f"does not fit: {file.size:,} bytes"))
+            found.skip(file.path, f"does not fit: {file.size:,} bytes")
             found.problem = found.problem or _too_much(f"more than {most_bytes:,} bytes")
             continue
         total += file.size

@@ -65,10 +65,10 @@ class Courier:
         lines = [
             f"{MARK}Not returned: {path!a} {why}." for path, why in harvest.skipped[:MOST_NAMED]
         ]
-        if len(harvest.skipped) > MOST_NAMED:
-            lines.append(f"{MARK}Not returned: {len(harvest.skipped) - MOST_NAMED} more.")
+        if harvest.left_out > MOST_NAMED:
+            lines.append(f"{MARK}Not returned: {harvest.left_out - MOST_NAMED} more.")
         self.lease.say("\n".join(lines) + "\n")
-        disk.write_json(marker, [[ascii(path), why] for path, why in harvest.skipped[:1000]])
+        disk.write_json(marker, [[ascii(path), why] for path, why in harvest.skipped])
 
     def _hash(self, files: dict[str, Found]) -> None:
         for path, found in list(files.items()):

@@ -35,6 +35,7 @@ class Steps:
         self.wake = wake
         self._going: dict[tuple[str, str], Future[Any]] = {}
         self._spawned: dict[str, float] = {}
+        self._tried: dict[str, float] = {}  # when a start was first tried
         self.logs_away_since: float | None = None  # of time.monotonic()
 
     def look(self, lease: Lease) -> None:
@@ -107,20 +108,30 @@ class Steps:
         self._spawn(lease)
 
     def _spawn(self, lease: Lease) -> None:
-        """Start the supervisor, which belongs to nobody; a second one ends by itself."""
+        """Start the supervisor; what the machine refuses is tried again for LAUNCH_SECONDS."""
+        first = self._tried.setdefault(lease.code, time.monotonic())
+        try:
+            code = self._start_supervisor(lease)
+        except OSError as error:
+            if time.monotonic() > first + LAUNCH_SECONDS:
+                self.fault(lease, "launch_failed", f"{type(error).__name__}: {error}")
+            return
+        self._spawned[lease.code] = time.monotonic()
+        if code:
+            self._stillborn(lease)
+
+    def _start_supervisor(self, lease: Lease) -> int:
+        """It belongs to nobody, and a second one ends by itself. The exit code of its start."""
         plan = {"bwrap": self.bwrap, "gpus": self.gpus.chosen(lease.record.gpus)}
         disk.write_json(lease.folder / "run.json", plan)
         environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "E31_AGENT": VERSION}
         environment |= sandbox.library_path()
         with (lease.folder / "supervisor.err").open("ab") as errors:
-            code = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "nodes.agent.supervisor", str(lease.folder)],
                 cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
                 start_new_session=True,
             ).wait()  # fmt: skip
-        self._spawned[lease.code] = time.monotonic()
-        if code:
-            self._stillborn(lease)
 
     def _allocated(self, lease: Lease) -> None:
         self._running(lease)

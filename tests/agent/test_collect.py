@@ -216,3 +216,18 @@ def test_a_hostile_output_costs_only_what_is_hostile(portal, agents):
     portal.wait(lambda: b"Not returned: 'link' is a link." in lease.log, "the names in the log")
     for line in (b"'fifo' is a FIFO", b"'n\\nl' holds a control", b"'\\udcff' is no UTF-8"):
         assert line in lease.log
+
+
+def test_what_takes_no_room_on_the_disk_has_its_limit_too(output, monkeypatch):
+    """Links are no files and cost no bytes: their number alone could fill the agent's memory."""
+    monkeypatch.setattr(collect, "MOST_FILES", 50)
+    monkeypatch.setattr(collect, "MOST_SKIPPED", 5)
+    for number in range(40):
+        (output / f"link{number}").symlink_to("nowhere")
+    found = harvest(output, [{"pattern": "**", "optional": True}], MUCH)
+    assert (len(found.skipped), found.left_out, found.problem) == (5, 40, None)
+    for number in range(40):
+        (output / f"more{number}").symlink_to("nowhere")
+    found = harvest(output, [{"pattern": "**", "optional": True}], MUCH)
+    assert (len(found.skipped), found.left_out) == (5, 50)
+    assert found.problem["code"] == "output_limit"

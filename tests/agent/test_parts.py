@@ -491,3 +491,27 @@ def test_a_supervisor_that_cannot_start_is_a_fault_at_once(monkeypatch, tmp_path
     steps.Steps(None, None, gpus, "", wake=lambda: None).start(lease, [])
     fault = {"code": "launch_failed", "detail": "no such library"}
     assert moves == [(journal.ALLOCATED, None), (journal.RELEASING, fault)]
+
+
+def test_a_start_that_the_machine_refuses_is_tried_for_a_while(monkeypatch, tmp_path):
+    """As fork(2) without room for one more process, or a full disk."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "not here"))
+    moves = []
+    lease = SimpleNamespace(
+        code="refused",
+        folder=tmp_path,
+        record=SimpleNamespace(gpus=[], phase=journal.ALLOCATED),
+        move=lambda phase, **what: moves.append((phase, what.get("fault"))),
+        supervised=lambda: False,
+        status=lambda: None,
+    )
+    gpus = SimpleNamespace(chosen=lambda uuids: [])
+    node = steps.Steps(None, None, gpus, "", wake=lambda: None)
+    node.start(lease, [])
+    node._allocated(lease)
+    assert moves == [(journal.ALLOCATED, None)]
+    monkeypatch.setattr(steps, "LAUNCH_SECONDS", -1)
+    node._allocated(lease)
+    phase, fault = moves[-1]
+    assert (phase, fault["code"]) == (journal.RELEASING, "launch_failed")
+    assert "FileNotFoundError" in fault["detail"]
