@@ -22,12 +22,6 @@ PIECE = LARGE
 LARGE_ROOM = 8 * 2**20
 MOST_LARGE = 4  # rooms of that size in a process; whoever comes later reads smaller pieces
 SMALL_PIECE = 2**16
-# A client that sent this much at once is fast: wait for more, as every waking and every piece
-# costs the same; for less towards the end, so that little is left to do when the last byte comes.
-FAST = 2**16
-GATHER_LEAST = 2**19
-GATHER_MOST = 2 * 2**20
-GATHER_WAIT = 0.02  # seconds at most for that
 FIRST_WAIT = 0.02  # seconds without a byte until the first empty piece
 TICK = 0.2  # seconds without a byte until another one
 LISTEN_EVERY = 0.02  # seconds between looks at the bell while bytes flow
@@ -123,7 +117,6 @@ class _Direct:
         self.bell: Bell | None = None
         self.poll = select.poll()
         self.poll.register(sock, select.POLLIN)
-        self.wakes_at = 1  # bytes that must be there before the system wakes us
 
     def _cut(self) -> None:
         """The connection cannot carry another request."""
@@ -138,63 +131,44 @@ class _Direct:
         try:
             if ahead:
                 yield ahead
-            for size in self._arrivals(lambda: reader.length, gather=True):
+            for size in self._arrivals(lambda: reader.length):
                 reader.length -= size
                 yield self.room[:size]
         finally:
             if reader.length:
                 self._cut()
 
-    def _arrivals(self, wanted: Any, gather: bool = False) -> Iterator[int]:
-        """Sizes of what was read into `room`; 0 for a moment to look around. `gather` where
-        `wanted()` is what surely comes."""
+    def _arrivals(self, wanted: Any) -> Iterator[int]:
+        """Sizes of what was read into `room`; 0 for a moment to look around."""
         with _room(wanted()) as (self.room, self.other):
-            yield from self._arrive(wanted, gather)
+            yield from self._arrive(wanted)
 
-    def _arrive(self, wanted: Any, gather: bool) -> Iterator[int]:
+    def _arrive(self, wanted: Any) -> Iterator[int]:
         quiet_since = listened = time.monotonic()
-        wait, fast = FIRST_WAIT, False
+        wait = FIRST_WAIT
         try:
             while most := min(len(self.room), wanted()):
-                rang = fast and self._gather(wanted())
                 size = self._receive(most)
                 if size == 0:
                     return
                 now = time.monotonic()
                 if size:
                     quiet_since, wait = now, FIRST_WAIT if self.bell is None else TICK
-                    fast = gather and size >= FAST
                     yield size
                     self.room, self.other = self.other, self.room
-                    if rang or now - listened > LISTEN_EVERY:
+                    if now - listened > LISTEN_EVERY:
                         listened = now
-                        if rang or self._rang():
+                        if self._rang():
                             yield 0
                     continue
-                fast = False
-                self._wake_at(1)
                 if now - quiet_since > IDLE_LIMIT:
                     return
-                if rang or self._quiet(wait):
+                if self._quiet(wait):
                     wait = TICK
                     yield 0
         finally:
-            self._wake_at(1)
             if self.bell is not None:
                 self.bell.close()
-
-    def _gather(self, left: int) -> bool:
-        """Wait until many bytes are there, the connection ends, or the bell rings: True then."""
-        self._wake_at(min(left, max(GATHER_LEAST, min(GATHER_MOST, left // 8))))
-        events = self.poll.poll(GATHER_WAIT * 1000)
-        bell = self.bell
-        return bell is not None and any(fd == bell.fileno() for fd, _ in events) and bell.rang()
-
-    def _wake_at(self, size: int) -> None:
-        if size != self.wakes_at:
-            self.wakes_at = size
-            with suppress(OSError):  # the connection is gone: reading says so
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _receive(self, most: int) -> int | None:
         """Bytes read; 0 at the end or the cut, None when nothing is there."""
