@@ -1,6 +1,7 @@
 """GPUs: what each can be used for, and what holds it."""
 
 from django.contrib import admin
+from django.contrib.admin.options import BaseModelAdmin
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest
 
@@ -35,9 +36,8 @@ def held_gpus() -> QuerySet[Gpu]:
     return Gpu.objects.filter(pk__in=LeaseGpu.objects.filter(until=None).values("gpu"))
 
 
-class GpuInline(ReadOnlyInline):
-    model = Gpu
-    fields = readonly_fields = ("index", "model", "memory", "simulated", "condition", "uuid")
+class GpuWords(BaseModelAdmin):
+    """What a list of GPUs and a node's own table of them say of each."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Gpu]:
         return with_holders(super().get_queryset(request))
@@ -51,22 +51,16 @@ class GpuInline(ReadOnlyInline):
         return condition_of(gpu)
 
 
+class GpuInline(GpuWords, ReadOnlyInline):
+    model = Gpu
+    fields = readonly_fields = ("index", "model", "memory", "simulated", "condition", "uuid")
+
+
 @admin.register(Gpu)
-class GpuAdmin(OperatorAdmin):
+class GpuAdmin(GpuWords, OperatorAdmin):
     label_field = "uuid"
     list_display = ("uuid", "node", "model", "memory", "condition")
     list_filter = ("usable", "quarantined", "present", "simulated")
     list_select_related = ("node",)
     search_fields = ("uuid", "node__name")
     fields = ("uuid", "node", "index", "model", "memory", "simulated", "condition")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Gpu]:
-        return with_holders(super().get_queryset(request))
-
-    @admin.display(description="memory")
-    def memory(self, gpu: Gpu) -> str:
-        return in_gib(gpu.memory_bytes)
-
-    @admin.display(description="condition")
-    def condition(self, gpu: Gpu) -> str:
-        return condition_of(gpu)

@@ -9,7 +9,7 @@ from django import forms
 
 from portal.base.errors import DomainError
 from staging import names
-from staging.datasets import LONGEST_NAME, MOST_DAYS
+from staging.forms import NewDatasetForm
 from staging.sync import connections
 from staging.sync.sources import patterns_of
 from staging.sync.states import Access, SourceKind
@@ -145,7 +145,7 @@ def _checked(check: Any, *given: Any) -> Any:
         raise refuse(error) from error
 
 
-class SyncForm(forms.Form):
+class SyncForm(NewDatasetForm):
     """What a new dataset takes from one source. `seen` carries the preview, signed."""
 
     prefix = forms.CharField(  # type: ignore[assignment]
@@ -173,32 +173,12 @@ class SyncForm(forms.Form):
         help_text="Patterns as above. They win over those.",
         widget=forms.Textarea(attrs={**PLAIN, "rows": 3, "class": "code"}),
     )
-    name = forms.CharField(
-        label="Name",
-        max_length=LONGEST_NAME,
-        help_text="What your team will know this data by.",
-        widget=forms.TextInput(attrs={"autocomplete": "off"}),
-    )
-    keep_days = forms.IntegerField(
-        label="Days to keep it",
-        required=False,
-        min_value=0,
-        max_value=MOST_DAYS,
-        help_text="Counted from the moment it is verified. 0: until your team deletes it.",
-    )
     seen = forms.CharField(required=False, widget=forms.HiddenInput)
 
-    def __init__(self, *args, kind: SourceKind, policy: str = "", **kwargs) -> None:
+    def __init__(self, *args, kind: SourceKind, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.kind = kind
         del self.fields["prefix" if kind == SourceKind.URLS else "addresses"]
-        self.fields["keep_days"].help_text += f" Empty: {policy}" if policy else ""
-
-    def clean_name(self) -> str:
-        name = " ".join(self.cleaned_data["name"].split())
-        if not name.isprintable():
-            raise forms.ValidationError("A name holds printable characters only.")
-        return name
 
     def clean_prefix(self) -> str:
         prefix = _checked(connections.folder_prefix, self.cleaned_data["prefix"])
