@@ -3,12 +3,14 @@
 An empty variable counts as unset, so that a unit file may list all of them.
 """
 
+import fcntl
 import ipaddress
 import json
 import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -23,14 +25,28 @@ MAY_BE_LEFT = {"PUBLIC_URL", "ALLOW_PROCESS_ISOLATION"}
 
 
 def left_by_run(data: Path) -> dict[str, str]:
-    """What `make run` on this data folder has decided, for the commands of other shells."""
+    """What `make run` on this data folder has decided, for the commands of other shells.
+
+    It counts only while that run holds its lock on the file: one that a killed run left is nothing.
+    """
     try:
-        found = json.loads((data / LEFT_BY_RUN).read_text())
+        with (data / LEFT_BY_RUN).open() as file:
+            if not _is_locked(file):
+                return {}
+            found = json.load(file)
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):
         return {}
     return {name: str(value) for name, value in found.items() if name in MAY_BE_LEFT}
+
+
+def _is_locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def is_address(text: str, schemes: set[str]) -> bool:

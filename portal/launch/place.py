@@ -28,11 +28,18 @@ def check_writable(folder: Path) -> None:
         ) from error
 
 
-def leave_settings(folder: Path, values: dict[str, str]) -> None:
-    """For the commands of other shells: what this run decided that their environment lacks."""
+def leave_settings(folder: Path, values: dict[str, str]) -> IO[str]:
+    """For the commands of other shells: what this run decided that their environment lacks.
+
+    They believe it while the file that this returns is open: its lock ends with this process.
+    """
     draft = folder / f".{LEFT_BY_RUN}-{os.getpid()}"
-    draft.write_text(json.dumps(values))
+    file = draft.open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    json.dump(values, file)
+    file.flush()
     draft.replace(folder / LEFT_BY_RUN)
+    return file
 
 
 def take_settings_away(folder: Path) -> None:

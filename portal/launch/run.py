@@ -44,7 +44,7 @@ class Place(NamedTuple):
     host: str
     port: int
     listener: socket.socket
-    lock: IO[str]
+    locks: list[IO[str]]
     broker_socket: Path | None
 
     @property
@@ -70,7 +70,7 @@ def take_place() -> Place:
             check_socket_path(data / "broker" / "broker.sock")
         check_writable(data)
         check_database(data / "portal.sqlite3")
-        lock = lock_folder(data)
+        locks = [lock_folder(data)]
         listener = open_port(host, port)
         port = listener.getsockname()[1]
         take_settings_away(data)
@@ -82,13 +82,13 @@ def take_place() -> Place:
             os.environ["ALLOW_PROCESS_ISOLATION"] = "true"
         from portal import settings
 
-        leave_settings(data, {name: os.environ[name] for name in MAY_BE_LEFT})
+        locks.append(leave_settings(data, {name: os.environ[name] for name in MAY_BE_LEFT}))
     except ImproperlyConfigured as error:
         raise CannotStart(str(error)) from error
     broker = settings.BROKER_SOCKET if settings.EMBEDDED_BROKER else None
     if broker:
         broker.parent.mkdir(mode=0o700, exist_ok=True)
-    return Place(data, host, port, listener, lock, broker)
+    return Place(data, host, port, listener, locks, broker)
 
 
 def base_env(place: Place) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from portal.env import Env, left_by_run
+from portal.launch.place import leave_settings
 
 
 def env(value: str) -> Env:
@@ -109,17 +110,28 @@ def test_the_error_never_holds_a_secret_address():
 
 
 def test_what_a_run_left_counts_where_the_environment_is_silent(tmp_path):
-    (tmp_path / "running.json").write_text('{"PUBLIC_URL": "http://127.0.0.1:8471", "DEBUG": "1"}')
-    reader = Env({"X": "own", "PUBLIC_URL": " "})
-    reader.beneath = left_by_run(tmp_path)
+    with leave_settings(tmp_path, {"PUBLIC_URL": "http://127.0.0.1:8471", "DEBUG": "1"}):
+        reader = Env({"X": "own", "PUBLIC_URL": " "})
+        reader.beneath = left_by_run(tmp_path)
     assert reader.text("PUBLIC_URL", "default") == "http://127.0.0.1:8471"
     assert reader.flag("DEBUG") is False
     reader.source = {"PUBLIC_URL": "https://gpu.example"}
     assert reader.text("PUBLIC_URL") == "https://gpu.example"
 
 
+def test_what_a_run_left_counts_for_nothing_once_that_run_is_gone(tmp_path):
+    """However it ended: a lock goes with its process, the file may stay."""
+    left = {"PUBLIC_URL": "http://127.0.0.1:8471", "ALLOW_PROCESS_ISOLATION": "true"}
+    running = leave_settings(tmp_path, left)
+    assert left_by_run(tmp_path) == left_by_run(tmp_path) == left
+    running.close()
+    assert (tmp_path / "running.json").exists()
+    assert left_by_run(tmp_path) == {}
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
 def test_what_a_run_left_in_pieces_counts_as_nothing(content, tmp_path):
     assert left_by_run(tmp_path) == {}
-    (tmp_path / "running.json").write_bytes(content)
-    assert left_by_run(tmp_path) == {}
+    with leave_settings(tmp_path, {}):
+        (tmp_path / "running.json").write_bytes(content)
+        assert left_by_run(tmp_path) == {}

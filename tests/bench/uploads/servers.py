@@ -86,9 +86,8 @@ class Ours:
     def __init__(self, folder: Path) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
         port = self.listener.getsockname()[1]
-        with open(os.devnull) as lock:
-            self.place = Place(folder, "127.0.0.1", port, self.listener, lock, None)
-            self.part = portal_part(self.place)
+        self.place = Place(folder, "127.0.0.1", port, self.listener, [], None)
+        self.part = portal_part(self.place)
         # The broker is not up here; what would wake a check says so in the log and goes on.
         own = {"PUBLIC_URL": self.place.url, "DATABASE_URL": "", "STORAGE_URL": "", "REDIS_URL": ""}
         self.env = self.part.env | own
