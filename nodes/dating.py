@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from nodes.models import Lease
 from nodes.report import PHASES, Report
+from nodes.states import METERED
 from portal.base.clock import at_age
 
 STEPS = PHASES[1:]
@@ -37,9 +38,15 @@ def step_at(
 
 
 def said_at(*, lease: Lease, report: Report, at: datetime) -> datetime:
-    """When the node made a report that was received `at`; the receipt where no step tells."""
+    """When the node made a report that was received `at`; the receipt where no step tells.
+
+    Of a metered lease never before an earlier report: what was seen to be held stays held, also
+    where a node's lengths have shrunk.
+    """
     anchor = _anchor(lease, report, STEPS)
-    return min(at, anchor[0] + timedelta(milliseconds=anchor[1])) if anchor else at
+    said = min(at, anchor[0] + timedelta(milliseconds=anchor[1])) if anchor else at
+    known = lease.last_report_at if lease.state in METERED else None
+    return max(said, known) if known else said
 
 
 def _anchor(lease: Lease, report: Report, steps: list[str]) -> tuple[datetime, int] | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nodes.dating import STEPS, said_at, step_at
 from nodes.models import Lease
 from nodes.report import Report
+from nodes.states import LeaseState
 
 START = datetime(2026, 11, 30, tzinfo=UTC)
 SLICES = STEPS[1:]
@@ -110,3 +111,16 @@ def test_the_nodes_last_word_is_of_when_it_was_said():
     said = Report(phase="running", ages={"allocated": 1100, "running": 1000})
     assert said_at(lease=lease, report=said, at=after(30_000)) == after(1100)
     assert said_at(lease=lease, report=said, at=after(1050)) == after(1050)
+
+
+def test_the_nodes_last_word_never_goes_back_while_it_holds():
+    known = {"allocated_at": after(0), "last_report_at": after(5000)}
+    shrunk = Report(phase="running", ages={"allocated": 900})
+    held = placed(state=LeaseState.RUNNING, **known)
+    assert said_at(lease=held, report=shrunk, at=after(30_000)) == after(5000)
+    longer = Report(phase="running", ages={"allocated": 6000})
+    assert said_at(lease=held, report=longer, at=after(30_000)) == after(6000)
+    # Before a hold the receipt dated it, which may be too late: a truer word counts.
+    named = placed(state=LeaseState.READY, ready_at=after(0), last_report_at=after(5000))
+    early = Report(phase="ready", ages={"ready": 900})
+    assert said_at(lease=named, report=early, at=after(30_000)) == after(900)
