@@ -12,7 +12,7 @@ from jobs.endings import ending
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, Reason, ShardState
 from nodes.meter import counted, slices
-from nodes.models import Lease, Node, SchedulerReason
+from nodes.models import NO_ISOLATION, Lease, Node, SchedulerReason
 from nodes.states import METERED, LeaseState, NodeState
 from portal.base.icons import look_of
 from portal.base.words import hms_column
@@ -30,6 +30,7 @@ FILES_SHOWN = 12
 EVENTS_SHOWN = 40
 HISTORY_SHOWN = 12
 SILENT_AFTER = timedelta(seconds=60)
+CANCELLABLE = (JobState.STAGING, JobState.QUEUED, JobState.ACTIVE)
 
 STEP_SENTENCES = {
     "staging": "The data is on its way to the store. Nothing is held and nothing is metered.",
@@ -73,38 +74,41 @@ def with_parts(queryset: QuerySet[Job]) -> QuerySet[Job]:
 def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = None) -> dict:
     """The context of the live part. `only` filters the pieces by state or outcome."""
     live = attempts.live_of(job)
-    marks = attempts.marks_of(job, live)
-    held = attempts.held_of(job, live, at)
-    line = _line(job, live, held, at)
     rows = list(
         Shard.objects.filter(job=job)
         .order_by("-kind", "index")
         .values_list("pk", "kind", "index", "state", "outcome")
     )
-    states = [(state, outcome) for *_, state, outcome in rows]
-    delivering = any(state == ShardState.DELIVERING for state, _ in states)
-    waits = _waits(rows)
-    shown = _pieces(job, only, page)
-    files = _output_files(job)
-    ended = job.state == JobState.ENDED
-    cleared = job.events.filter(verb=clearing.VERB).exists()
-    nodes = list(Node.objects.filter(pk__in=attempts.of_job(job).values("node")))
-    live_nodes = {lease.node_id for lease in live}
     return {
         "job": job,
         "at": at,
         "rate_text": settings.RATE_TEXT,
-        "cleared": cleared,
-        "ended": ended,
-        "failed_piece": _failed_piece(rows) if nodes and job.keep_log and not cleared else None,
+        "ended": job.state == JobState.ENDED,
+        "can_cancel": job.state in CANCELLABLE and job.cancel_asked_at is None,
         "every": 2 if len(rows) <= pieces.LINKED else 5,
+        "events": history(job, EVENTS_SHOWN),
+        **_progress(job, at, live, rows),
+        **_pieces_table(job, at, rows, only, page),
+        **_nodes(job, at, live, rows),
+        **_data(job),
+    }
+
+
+def _progress(job: Job, at: datetime, live: list[Lease], rows: list[tuple]) -> dict:
+    """The steps, the bar, the meter and why it waits."""
+    marks = attempts.marks_of(job, live)
+    held = attempts.held_of(job, live, at)
+    line = _line(job, live, held, at)
+    states = [(state, outcome) for *_, state, outcome in rows]
+    waits = _waits(rows)
+    return {
         "steps": steps(
             job,
             marks,
             at,
             lengths=line.lengths,
             pieces=len(rows),
-            delivering=delivering,
+            delivering=any(state == ShardState.DELIVERING for state, _ in states),
             released=all(s in (ShardState.DELIVERING, ShardState.ENDED) for s, _ in states),
             sentence=_sentence(job, marks, waits, states),
         ),
@@ -113,6 +117,14 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "gpus_held": sum(lease.gpu_count for lease in live if lease.state in METERED),
         "waits": waits,
         "waiting_pieces": sum(state == ShardState.QUEUED for state, _ in states),
+    }
+
+
+def _pieces_table(job: Job, at: datetime, rows: list[tuple], only: str, page: str | None) -> dict:
+    """Every piece as a cell, or many to a cell of a grid; one page of them as a table."""
+    states = [(state, outcome) for *_, state, outcome in rows]
+    shown = _pieces(job, only, page)
+    return {
         "cells": rows if len(rows) <= pieces.LINKED else [],
         "grid": pieces.grid(states) if len(rows) > pieces.LINKED else None,
         "legend": pieces.legend(states),
@@ -120,17 +132,32 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         "only": only,
         "page": shown,
         "pieces": _rows(shown, at),
+    }
+
+
+def _nodes(job: Job, at: datetime, live: list[Lease], rows: list[tuple]) -> dict:
+    """Where it ran, what is to be known of those nodes, and whose log may say what went wrong."""
+    nodes = list(Node.objects.filter(pk__in=attempts.of_job(job).values("node")))
+    live_nodes = {lease.node_id for lease in live}
+    cleared = job.events.filter(verb=clearing.VERB).exists()
+    return {
         "nodes": nodes,
         "silent": [n for n in nodes if n.pk in live_nodes and _is_silent(n, at)],
         "simulated": any(node.simulated for node in nodes),
-        "no_isolation": [node for node in nodes if node.isolation == "process"],
+        "no_isolation": [node for node in nodes if node.isolation == NO_ISOLATION],
         "left": attempts.left_of(job),
+        "cleared": cleared,
+        "failed_piece": _failed_piece(rows) if nodes and job.keep_log and not cleared else None,
+    }
+
+
+def _data(job: Job) -> dict:
+    files = _output_files(job)
+    staged = bool(job.output and job.output.state == "staged")
+    return {
         "files": files,
-        "output_ready": bool(ended and files and job.output and job.output.state == "staged"),
+        "output_ready": bool(job.state == JobState.ENDED and files and staged),
         "stored": stored(job),
-        "events": history(job, EVENTS_SHOWN),
-        "can_cancel": job.state in (JobState.STAGING, JobState.QUEUED, JobState.ACTIVE)
-        and job.cancel_asked_at is None,
     }
 
 
