@@ -152,25 +152,23 @@ class Ours:
         self.listener.close()
 
 
-class Peer:
-    """@tus/server with its file store, as its README starts it."""
+class Other:
+    """A server that is no portal: a command that listens on a port and knows no accounts."""
 
-    name = "@tus/server"
+    name: str
 
-    def __init__(self, folder: Path, npm: Path) -> None:
-        self.folder, self.npm = folder / "files", npm
+    def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.endpoint = f"{self.url}/files"
         self.headers: dict[str, str] = {}
 
-    def start(self) -> None:
-        argv = ["node", "peer.mjs", str(self.folder), str(self.port)]
+    def _run(self, argv: list[str], cwd: Path) -> None:
         self.process = subprocess.Popen(
-            argv, cwd=self.npm, stdout=subprocess.DEVNULL, start_new_session=True
+            argv, cwd=cwd, stdout=subprocess.DEVNULL, start_new_session=True
         )
-        wait_for(self._listens, self.process, "@tus/server")
+        wait_for(self._listens, self.process, self.name)
 
     def _listens(self) -> bool:
         try:
@@ -183,18 +181,44 @@ class Peer:
         return {}
 
     def forget_bytes(self) -> None:
-        shutil.rmtree(self.folder)
-        self.folder.mkdir()
+        """It keeps none."""
 
     def stop(self) -> None:
         end(self.process)
 
 
+class Peer(Other):
+    """@tus/server with its file store, as its README starts it."""
+
+    name = "@tus/server"
+
+    def __init__(self, folder: Path, npm: Path) -> None:
+        super().__init__()
+        self.folder, self.npm = folder / "files", npm
+
+    def start(self) -> None:
+        self._run(["node", "peer.mjs", str(self.folder), str(self.port)], self.npm)
+
+    def forget_bytes(self) -> None:
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+
+
+class Sink(Other):
+    """What the client can do with a server that does nothing (tests.bench.uploads.sink)."""
+
+    name = "nothing"
+
+    def start(self) -> None:
+        self._run([sys.executable, "-m", "tests.bench.uploads.sink", str(self.port)], ROOT)
+
+
 type Side = Ours | Peer
+type Server = Ours | Peer | Sink
 
 
 @contextlib.contextmanager
-def running(*sides: Side) -> Iterator[None]:
+def running(*sides: Server) -> Iterator[None]:
     """The servers are up inside, and gone afterwards."""
     with contextlib.ExitStack() as stack:
         for side in sides:

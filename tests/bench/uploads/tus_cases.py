@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle
 from pathlib import Path
 
-from tests.bench.uploads.figures import Pairs
-from tests.bench.uploads.servers import Ours, Peer, Side, cpu_seconds, running
+from tests.bench.uploads.figures import Pairs, spread, summary
+from tests.bench.uploads.servers import Ours, Peer, Server, Side, Sink, cpu_seconds, running
 
 GIB = 2**30
 MIB = 2**20
@@ -37,7 +37,7 @@ def stir(path: Path, number: int) -> None:
         file.write(number.to_bytes(8, "big"))
 
 
-def send(side: Side, npm: Path, files: Iterable[Path], **options: object) -> tuple[float, float]:
+def send(side: Server, npm: Path, files: Iterable[Path], **options: object) -> tuple[float, float]:
     """(seconds, the server's CPU seconds) for uploading these files."""
     order = {
         "endpoint": side.endpoint,
@@ -101,10 +101,24 @@ def large(
                 say(work.line())
                 ratios[name][place], cpu[f"{name} {place}"] = rate.ratio, work.ratio
                 about |= {rate.what: rate.as_json(), work.what: work.as_json()}
+    about["nothing"] = limits(source, npm, pairs, size, say)
     source.unlink()
     about["tus_1g ratios"], about["tus_cpu ratios"] = ratios, cpu
     values = {f"tus_1g_{name}_ratio": min(found.values()) for name, found in ratios.items()}
     return values | {"tus_cpu_ratio": max(cpu.values())}, about
+
+
+def limits(source: Path, npm: Path, runs: int, size: int, say: Say) -> dict[str, object]:
+    """MiB/s of the client against a server that does nothing: no server can be faster with it."""
+    found: dict[str, object] = {}
+    sink = Sink()
+    with running(sink):
+        for name, chunk in CHUNKS.items():
+            options = {"chunk": chunk} if chunk else {}
+            rates = [size / MIB / send(sink, npm, [source], **options)[0] for _ in range(runs)]
+            say(f"{f'{name}, a server that does nothing':<34} {spread(rates)} MiB/s")
+            found[name] = summary(rates)
+    return found
 
 
 def small(folder: Path, npm: Path, pairs: int, count: int, say: Say) -> Found:
