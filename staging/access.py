@@ -3,7 +3,7 @@
 from django.http import HttpRequest
 
 from portal.base.errors import Conflict
-from portal.teams.access import of_my_teams
+from portal.teams.access import of_my_teams, plainly_of_my_teams
 from staging.models import Dataset
 from staging.states import DatasetKind
 from staging.uploads import is_lease
@@ -19,7 +19,7 @@ def my_dataset(request: HttpRequest, code: str) -> Dataset:
 def my_input(request: HttpRequest, code: str) -> Dataset:
     """A dataset that people may put files into. Raises NotFound, and Conflict for what only a job
     writes: its record says that nobody else did."""
-    row = my_dataset(request, code)
+    row = plainly_of_my_teams(request, Dataset, code)
     if row.kind != DatasetKind.INPUT:
         raise Conflict(ONLY_A_JOB)
     return row

@@ -4,10 +4,11 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from portal.base.errors import Forbidden, NotFound
-from portal.base.rows import fetch, table
+from portal.base.rows import fetch, find, table
 from portal.teams.models import Invitation, Membership, Team, User
 
 SESSION_KEY = "team"
+NOT_HERE = "There is nothing here, or it belongs to another team."
 
 
 class NoTeam(Forbidden):
@@ -56,7 +57,16 @@ def of_my_teams[M: Model](request: HttpRequest, queryset: QuerySet[M], code: str
     # No code has a NUL, and PostgreSQL refuses to look for one.
     row = None if "\0" in code else queryset.filter(code=code, team_id__in=mine).first()
     if row is None:
-        raise NotFound("There is nothing here, or it belongs to another team.")
+        raise NotFound(NOT_HERE)
+    return row
+
+
+def plainly_of_my_teams[M: Model](request: HttpRequest, model: type[M], code: str) -> M:
+    """As `of_my_teams`, for what is asked hundreds of times a second: nothing else is joined."""
+    where = f"code = %s AND team_id IN (SELECT team_id FROM {table(Membership)} WHERE user_id = %s)"  # noqa: S608
+    row = None if "\0" in code else find(model, where, [code, request.user.pk])
+    if row is None:
+        raise NotFound(NOT_HERE)
     return row
 
 
