@@ -15,9 +15,9 @@ from django.db import transaction
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
 from portal.base.turns import is_over
-from staging import store, usage
+from staging import names, store, usage
 from staging.creation import create_upload
-from staging.errors import Busy, Gone, WrongOffset
+from staging.errors import Busy, DigestMismatch, Gone, WrongOffset
 from staging.files import Entry
 from staging.models import Dataset, Upload
 from staging.receive import receive
@@ -125,14 +125,31 @@ def assemble(*, final: Upload, until: float) -> None:
     """Copy the parts until the file is whole or a time.monotonic() value has come; may run twice.
 
     Raises NoRoom, and what else `receive` raises when the disk is full; what was copied stays.
+    Raises DigestMismatch, and the file's upload has ended then, where the parts do not make the
+    file that was declared: they never will.
     """
     try:
         if final.state == UploadState.OPEN:
             receive(upload=final, offset=final.offset, pieces=_bytes_of(final, until))
     except (Busy, WrongOffset, Gone):
         return  # another worker is at it, or it was ended
+    except DigestMismatch:
+        _give_up(final)
+        raise
     if final.state == UploadState.COMPLETE:
         _end_parts(final)
+
+
+def _give_up(final: Upload) -> None:
+    """The file is expected as before; whoever declares it again sends it anew."""
+    with transaction.atomic():
+        now = db_now()
+        file = final.file
+        if not end_upload(upload=final, to=UploadState.TERMINATED, at=now) or file is None:
+            return
+        Upload.objects.filter(pk=final.pk).update(file=None)
+        detail = {"path": names.shown(file.path)}
+        file.dataset.note("mismatch", at=now, actor=final.holder, detail=detail)
 
 
 def _bytes_of(final: Upload, until: float) -> Iterator[bytes]:

@@ -84,11 +84,6 @@ class Hasher:
             if self.open_chunk.filled == self.chunk_size:
                 self._close_chunk()
 
-    def back_to(self, count: int) -> None:
-        """Forget everything after the first `count` chunks."""
-        del self.chunks[count * RAW :]
-        self.open_chunk = OpenChunk()
-
     def _close_chunk(self) -> None:
         self.chunks += self.open_chunk.hash.digest()
         self.open_chunk = OpenChunk()

@@ -18,6 +18,7 @@ WORDS = {
     "sync": "A sync began to fill it",
     "change": "The source changed after it was listed",
     "terminate": "An upload was given up",
+    "mismatch": "What its parts made was not the file that was declared; send it again",
     "remove": "A file was removed",
     "keep": "The date of deletion was set",
     "notify": "Deletion announced",
@@ -56,7 +57,7 @@ def who(actor: str) -> str:
 def _more(event: DatasetEvent) -> str:
     detail = event.detail
     match event.verb:
-        case "remove":
+        case "remove" | "mismatch":
             return str(detail.get("path", ""))
         case "keep":
             days = detail.get("days")

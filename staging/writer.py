@@ -1,8 +1,10 @@
 """The bytes of one request on their way into the store: hashed as they come, counted in the row.
 
-What arrived survives `kill -9`: it is in the file before the row says so. It is forced onto the
-disk, many files at once, before a dataset is staged (staging.verification); for the output of a
-lease, which is accepted without that check, at its last byte.
+What arrived survives `kill -9`: it is in the file before the row says so. What the row does not
+count leaves the file again: when the request ends or, where its process was killed, when the next
+one begins. So no file is longer than its blob. Bytes are forced onto the disk, many files at once,
+before a dataset is staged (staging.verification); for the output of a lease, which is accepted
+without that check, at its last byte.
 """
 
 import os
@@ -55,22 +57,35 @@ class Writer:
         self.generation = upload.generation
         self.may_go_on = may_go_on
         self.looked = self.committed = self.asked = time.monotonic()
+        self._row_known = True  # `upload.offset` is the row's
         self._repair()
         self.hasher: Hasher | None = None
         self._compared = 0  # chunks that are known to be what the client declared
         self._beside = Beside()
 
     def _repair(self) -> None:
-        """After a power cut the file may be shorter than the row says: go back to a chunk's end."""
+        """After a power cut the file may be shorter than the row says: go back to a chunk's end.
+        After `kill -9` it may be longer."""
         there = os.fstat(self.fd).st_size
         if there < self.upload.offset:
             self._back_to(there // self.upload.chunk_size)
+        self._cut()
+
+    def _cut(self) -> None:
+        """Drop bytes that the row does not count; nobody's quota would."""
+        if self._row_known and os.fstat(self.fd).st_size > self.upload.offset:
+            os.ftruncate(self.fd, self.upload.offset)
 
     def _back_to(self, chunks: int) -> None:
-        """Keep only this many chunks; whoever remembers another state must look again."""
+        """Keep only this many chunks; whoever remembers another state must look again.
+
+        While the checksum of a request is open, nothing that came with it is kept.
+        """
         self._raise_generation()
         self.position = chunks * self.upload.chunk_size
-        digests = bytes(self.upload.chunk_digests)[: chunks * RAW]
+        if self.checksum is not None:
+            self.position = min(self.position, self.upload.offset)
+        digests = bytes(self.upload.chunk_digests)[: self.position // self.upload.chunk_size * RAW]
         self._swap(offset=self.position, chunk_digests=digests)
         self.upload.chunk_digests = digests
 
@@ -206,8 +221,12 @@ class Writer:
             self._compare_chunks()
 
     def close(self) -> None:
-        """Nobody uses the last piece any more when this returns. To be called in any case."""
-        self._beside.settle()
+        """Nobody uses the last piece any more when this returns, and the file ends at the row's
+        offset. To be called in any case."""
+        try:
+            self._beside.settle()
+        finally:
+            self._cut()
 
     def _make_room(self, size: int) -> None:
         try:
@@ -294,6 +313,7 @@ class Writer:
         """Compare-and-swap on the offset. The expiry is on the portal's own clock: it only says
         that something came."""
         expires_at = timezone.now() + settings.UPLOAD_LIFETIME
+        self._row_known = False  # until the database has answered
         with light_statement():
             swapped = change(
                 Upload,
@@ -305,6 +325,7 @@ class Writer:
             raise self._lost()
         self.upload.expires_at = expires_at
         self.upload.offset = int(changes["offset"])  # type: ignore[call-overload]
+        self._row_known = True
 
     def _lost(self) -> WrongOffset:
         """The row is no longer as this writer left it. Raises Gone where it has ended."""

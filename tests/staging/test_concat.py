@@ -7,6 +7,8 @@ import pytest
 from portal.base.clock import db_now
 from portal.base.errors import Conflict
 from staging import concat, services, tasks
+from staging.errors import DigestMismatch
+from staging.history import history
 from staging.models import DeadKey, File, TeamUsage, Upload
 from staging.retention import forget_tombstones
 
@@ -118,3 +120,42 @@ def test_deleting_the_dataset_ends_it(final, dataset):
     assert dataset.state == "purged"
     assert TeamUsage.objects.get().promised_bytes == 0
     concat.assemble(final=Upload.objects.get(pk=final.pk), until=time.monotonic() + 9)
+
+
+class TestOtherBytesThanThoseDeclared:
+    """The file was declared by its digest; its parts have the right length and other bytes."""
+
+    @pytest.fixture
+    def declared(self, dataset, owner) -> services.Entry:
+        entry = services.Entry("whole", len(WHOLE), digest="0" * 64)
+        services.declare_files(dataset=dataset, entries=[entry], actor=owner.email)
+        return entry
+
+    def join(self, dataset, owner, parts, digest: str = "") -> Upload:
+        entry = services.Entry("whole", 0, digest=digest)
+        made, _ = concat.create_final(
+            dataset=dataset, entry=entry, parts=parts, actor=owner.email, metadata=""
+        )
+        return made
+
+    def test_whoever_asks_is_told_and_it_ends(self, declared, dataset, owner, parts):
+        with pytest.raises(DigestMismatch):
+            self.join(dataset, owner, parts)
+        self.check_ended(dataset, owner)
+
+    def test_the_pump_copies_them_once(self, declared, dataset, owner, parts, monkeypatch):
+        monkeypatch.setattr(concat, "AT_ONCE", 0)
+        self.join(dataset, owner, parts)
+        tasks.assemble()
+        assert concat.waiting(None) == []
+        self.check_ended(dataset, owner)
+
+    def check_ended(self, dataset, owner) -> None:
+        assert set(Upload.objects.values_list("state", flat=True)) == {"terminated"}
+        assert TeamUsage.objects.get().promised_bytes == 0
+        assert File.objects.get().state == "expected"
+        assert "declared" in history(dataset, 1)[0].what
+        entry = services.Entry("whole", len(WHOLE))
+        (plan,) = services.declare_files(dataset=dataset, entries=[entry], actor=owner.email)
+        services.receive(upload=plan.upload, offset=0, pieces=[WHOLE])
+        assert held() == WHOLE
