@@ -12,6 +12,7 @@ from jobs.models import After, Job, JobInput, OutputPath, Variable, WorkKind
 from jobs.states import JobState
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError
+from portal.base.unseen import is_blank, unseen_in
 from portal.teams.models import Team
 from staging import services as staging
 from staging.models import Dataset
@@ -52,8 +53,8 @@ def save_draft(
 
 def _name(typed: Typed) -> str:
     raw = (typed.get("name") or [""])[-1]
-    plain = "".join(c for c in raw if c.isprintable()).strip()
-    return plain[:120] or NAMELESS
+    plain = "".join(c for c in raw if not unseen_in(c)).strip()[:120]
+    return NAMELESS if is_blank(plain) else plain
 
 
 def _open_draft(team: Team, actor: str, at: datetime, job: Job | None, form_key: str) -> Job:

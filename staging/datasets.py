@@ -9,6 +9,7 @@ from django.db.models import F
 from portal.base.clock import db_now
 from portal.base.errors import Conflict, DomainError, NotFound
 from portal.base.moves import move
+from portal.base.unseen import is_blank, unseen_in
 from portal.teams.models import Team
 from staging import blobs, names, usage
 from staging.access import check_writer
@@ -45,7 +46,9 @@ def create_dataset(
     `at`, here and in the verbs below: the time of the transaction that this is a part of.
     """
     name = " ".join(str(name).split())
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+    if found := unseen_in(name):
+        raise DomainError(f"The name of a dataset holds {found}, which cannot be seen.")
+    if is_blank(name) or len(name) > LONGEST_NAME:
         raise DomainError(f"A dataset needs a name of 1 to {LONGEST_NAME} printable characters.")
     if keep_days is not None and not 0 <= keep_days <= MOST_DAYS:
         raise DomainError(f"A dataset is kept for 0 to {MOST_DAYS} days.")

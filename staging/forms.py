@@ -2,6 +2,7 @@
 
 from django import forms
 
+from portal.base.unseen import is_blank, unseen_in
 from staging.datasets import LONGEST_NAME, MOST_DAYS
 
 
@@ -27,8 +28,10 @@ class NewDatasetForm(forms.Form):
 
     def clean_name(self) -> str:
         name = " ".join(self.cleaned_data["name"].split())
-        if not name.isprintable():
-            raise forms.ValidationError("A name holds printable characters only.")
+        if found := unseen_in(name):
+            raise forms.ValidationError(f"The name holds {found}, which cannot be seen.")
+        if is_blank(name):
+            raise forms.ValidationError("Give the dataset a name.")
         return name
 
 

@@ -1,11 +1,13 @@
 """Names of files inside a dataset. What is refused is refused by name, with one sentence.
 
 A path is relative, its parts joined by "/". Names that differ only in case or in Unicode
-normalization are different names here: each arrives under its own.
+normalization are different names here: each arrives under its own. Control characters, those of
+writing direction among them, are refused, for a list would show another name.
 """
 
 import re
-import unicodedata
+
+from portal.base.unseen import control_in
 
 LONGEST_PART = 255  # bytes: what file systems take
 # Bytes. A node puts its own folders in front and Linux stops at 4,096; PostgreSQL's index at 2,704.
@@ -33,8 +35,8 @@ def _whole(path: str) -> str:
         return "Its path holds a backslash; folders are separated by a slash."
     if "\0" in path:
         return "Its path holds a NUL character."
-    if any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in path):
-        return "Its path holds a control character."
+    if found := control_in(path):
+        return f"Its path holds the control character {found}, so it can look like another name."
     return ""
 
 

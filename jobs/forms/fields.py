@@ -1,12 +1,13 @@
 """Fields that take what people type and return domain values, each with its own sentence."""
 
 import re
-import unicodedata
 from datetime import timedelta
 from decimal import Decimal
 
 from django import forms
 from django.core.exceptions import ValidationError
+
+from portal.base.unseen import unseen_in
 
 GIB = 2**30
 LONGEST = timedelta(days=366)
@@ -85,14 +86,10 @@ def gib_text(size: int) -> str:
     return f"{size / GIB:.3f}".rstrip("0").rstrip(".") or "0"
 
 
-_UNSEEN = {"Cc", "Cs", "Cf", "Zl", "Zp"}
-_JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
-
-
 def refuse_controls(text: str, what: str) -> None:
     """Control characters make a name show as something else than it is."""
-    if any(c not in _JOINERS and unicodedata.category(c) in _UNSEEN for c in text):
-        raise ValidationError(f"{what} holds a character that cannot be shown. Type it again.")
+    if found := unseen_in(text):
+        raise ValidationError(f"{what} holds {found}, which cannot be seen. Type it again.")
 
 
 class LineField(forms.CharField):

@@ -23,6 +23,7 @@ from nodes.models import Node, NodeEvent
 from nodes.states import HOLDING, NODE_MOVES, NodeState
 from portal.base.errors import DomainError
 from portal.base.site import EventInline, OperatorAdmin
+from portal.base.unseen import is_blank, unseen_in
 from portal.base.words import in_gib
 from portal.teams.access import actor_of
 
@@ -98,7 +99,9 @@ class NodeForm(forms.ModelForm):
     def clean_name(self) -> str:
         """A name stands in sentences, file names and log lines."""
         name = self.cleaned_data["name"].strip()
-        if not name or not name.isprintable():
+        if found := unseen_in(name):
+            raise ValidationError(f"The name holds {found}, which cannot be seen.")
+        if is_blank(name):
             raise ValidationError("A name needs at least one character, and only printable ones.")
         return name
 

@@ -8,6 +8,7 @@ hashed is compared with what it is when it is sent.
 
 import fnmatch
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ MOST_FILES = 1_000_000  # with folders, links and all else: a link takes no room
 MOST_SKIPPED = 1000  # that are told by name
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# What the portal takes in no name either (portal/base/unseen.py): it makes one look like another.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"))
 
 
@@ -164,8 +167,8 @@ def _bad_name(path: str) -> str:
         size = len(path.encode())
     except UnicodeEncodeError:
         return "is no UTF-8"
-    if any(ord(char) < 32 or ord(char) == 127 for char in path):
-        return "holds a control character"
+    if found := CONTROLS.search(path):
+        return f"holds the control character U+{ord(found[0]):04X}"
     if "\\" in path:
         return "holds a backslash"
     if size > MOST_PATH_BYTES or path.count("/") >= MOST_DEPTH:

@@ -10,6 +10,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 
 from portal.base.site import OperatorAdmin, ReadOnlyInline
+from portal.base.unseen import is_blank, unseen_in
 from portal.base.words import in_bytes
 from portal.teams import accounts, mail, services
 from portal.teams.access import actor_of
@@ -51,8 +52,10 @@ class TeamForm(forms.ModelForm):
 
     def clean_name(self) -> str:
         name = self.cleaned_data["name"].strip()
-        if not name.isprintable():
-            raise forms.ValidationError("A name has only printable characters.")
+        if found := unseen_in(name):
+            raise forms.ValidationError(f"The name holds {found}, which cannot be seen.")
+        if is_blank(name):
+            raise forms.ValidationError("Give the team a name.")
         return name
 
     def clean_invite_admin(self) -> str:

@@ -10,6 +10,7 @@ from django.urls import reverse
 from portal.base.clock import db_now
 from portal.base.crypto import hash_token, new_token
 from portal.base.errors import Conflict, DomainError, Forbidden, NotFound
+from portal.base.unseen import is_blank, unseen_in
 from portal.teams import mail
 from portal.teams.accounts import drop_links
 from portal.teams.models import Invitation, Membership, Team, User
@@ -200,7 +201,11 @@ def remove_member(*, membership: Membership, actor: str) -> None:
 
 def _check_name(name: str) -> None:
     """A team's name stands in mail and on pages."""
-    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+    if found := unseen_in(name):
+        raise DomainError(
+            f"A team's name has 1 to {LONGEST_NAME} printable characters; it holds {found}."
+        )
+    if is_blank(name) or len(name) > LONGEST_NAME:
         raise DomainError(f"A team's name has 1 to {LONGEST_NAME} printable characters.")
 
 

@@ -18,6 +18,7 @@ from django.db import IntegrityError, transaction
 from portal.base.clock import db_now
 from portal.base.crypto import decrypt, encrypt
 from portal.base.errors import Conflict, DomainError, Forbidden
+from portal.base.unseen import is_blank, unseen_in
 from portal.teams.models import Team
 from staging.models import Connection, Source
 from staging.sync.errors import Interrupted, SourceRefuses, Trouble
@@ -87,7 +88,9 @@ def create_connection(
 def plain(text: str, what: str, most: int) -> str:
     """One line of printable text. Raises DomainError, naming what it is."""
     text = " ".join(str(text).split())
-    if not text or len(text) > most or not text.isprintable():
+    if found := unseen_in(text):
+        raise DomainError(f"The {what} holds {found}, which cannot be seen.")
+    if is_blank(text) or len(text) > most:
         raise DomainError(f"The {what} must have 1 to {most} printable characters.")
     return text
 

@@ -80,9 +80,11 @@ def test_hard_links_among_the_output_are_fine(output):
     ("name", "reason"),
     [
         (b"bad-\xff", "is no UTF-8"),
-        (b"new\nline", "holds a control character"),
-        (b"esc\x1b[31m", "holds a control character"),
-        (b"del\x7f", "holds a control character"),
+        (b"new\nline", "holds the control character U+000A"),
+        (b"esc\x1b[31m", "holds the control character U+001B"),
+        (b"del\x7f", "holds the control character U+007F"),
+        ("c1\x9b31m".encode(), "holds the control character U+009B"),
+        ("invoice\u202egpj.exe".encode(), "holds the control character U+202E"),
         (b"back\\slash", "holds a backslash"),
     ],
 )
@@ -199,6 +201,7 @@ def test_a_hostile_output_costs_only_what_is_hostile(portal, agents):
         "os.symlink('/etc/passwd', 'link'); os.symlink('/run/e31/passwd', 'link2')\n"
         "os.mkfifo('fifo'); socket.socket(socket.AF_UNIX).bind('sock')\n"
         "open(b'\\xff', 'w'); open('n\\nl', 'w'); open('<b>\\'\"&.html', 'w').write('x')\n"
+        "open('x\\u202egpj.sh', 'w')\n"
         "open('x' * 255, 'w').write('long')\n"
         "with open('sparse', 'w') as f: f.truncate(2**40)\n"
         "os.makedirs('d/' * 60); os.chmod('d', 0)\n"
@@ -214,7 +217,11 @@ def test_a_hostile_output_costs_only_what_is_hostile(portal, agents):
     assert report["output_problem"]["code"] == "output_limit"
     assert report["evidence"]["scratch"] == "wiped"
     portal.wait(lambda: b"Not returned: 'link' is a link." in lease.log, "the names in the log")
-    for line in (b"'fifo' is a FIFO", b"'n\\nl' holds a control", b"'\\udcff' is no UTF-8"):
+    for line in (
+        b"'fifo' is a FIFO",
+        b"'n\\nl' holds the control character U+000A",
+        b"'\\udcff' is no UTF-8",
+    ):
         assert line in lease.log
 
 

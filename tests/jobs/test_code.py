@@ -65,10 +65,11 @@ def test_a_plain_zip():
         ("C:\\x", "“C:\\x” is an absolute or a Windows path; code needs relative ones."),
         ("a\\..\\b", "“a\\..\\b” is an absolute or a Windows path; code needs relative ones."),
         ("x" * 256, "“" + "x" * 79 + "…” is too long for a file name."),
-        ("a\nb", "A file name in the code holds a character that cannot be shown. Type it again."),
+        ("a\nb", "A file name in the code holds U+000A, which cannot be seen. Type it again."),
         (
             "\u202egnp.sh",
-            "A file name in the code holds a character that cannot be shown. Type it again.",
+            "A file name in the code holds U+202E (right-to-left override), which cannot be seen. "
+            "Type it again.",
         ),
     ],
 )

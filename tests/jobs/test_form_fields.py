@@ -41,7 +41,7 @@ MOUNT = (
     "A folder name has letters, digits, “.”, “_” and “-” only, begins with a letter, "
     "a digit or “_”, and has at most 100 characters."
 )
-UNSEEN = " holds a character that cannot be shown. Type it again."
+UNSEEN = ", which cannot be seen. Type it again."
 LONG = "9" * 5000
 
 
@@ -52,10 +52,10 @@ LONG = "9" * 5000
         ("name", None, "Give the job a name."),
         ("name", "   ", "Give the job a name."),
         ("name", "x" * 121, "The name can have at most 120 characters."),
-        ("name", "a\0b", "The name" + UNSEEN),
-        ("name", "a\x1bb", "The name" + UNSEEN),
-        ("name", "abc\u202ecod", "The name" + UNSEEN),
-        ("name", "two\nlines", "The name" + UNSEEN),
+        ("name", "a\0b", "The name holds U+0000" + UNSEEN),
+        ("name", "a\x1bb", "The name holds U+001B" + UNSEEN),
+        ("name", "abc\u202ecod", "The name holds U+202E (right-to-left override)" + UNSEEN),
+        ("name", "two\nlines", "The name holds U+000A" + UNSEEN),
         ("work_kind", None, KIND),
         ("work_kind", "magic", KIND),
         ("language", "perl", "The language must be Bash or Python."),
@@ -145,7 +145,7 @@ LONG = "9" * 5000
         ("paths__0__pattern", "..", "A path must not contain “.”, “..” or empty parts."),
         ("paths__0__pattern", "a//b", "A path must not contain “.”, “..” or empty parts."),
         ("paths__0__pattern", "x" * 501, "A path can have at most 500 characters."),
-        ("paths__0__pattern", "a\x07b", "A path" + UNSEEN),
+        ("paths__0__pattern", "a\x07b", "A path holds U+0007" + UNSEEN),
     ],
 )
 def test_each_wrong_value_has_its_sentence(team, field, value, sentence):
@@ -209,7 +209,7 @@ NAME = "A variable's name has letters, digits and _ only, and does not begin wit
         ("BASH_ENV", "BASH_ENV is set by the node and cannot be declared."),
         ("PATH", "PATH is set by the node and cannot be declared."),
         ("x" * 129, "The name can have at most 128 characters."),
-        ("A\0", "The name" + UNSEEN),
+        ("A\0", "The name holds U+0000" + UNSEEN),
     ],
 )
 @pytest.mark.parametrize("secret", [None, "on"])

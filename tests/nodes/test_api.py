@@ -346,7 +346,7 @@ def test_an_output_larger_than_declared_is_refused(agent, lease):
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "/etc/passwd", "a/../../b", "a//b", "x" * 300, "a\\..\\b"]
+    "path", ["../x", "/etc/passwd", "a/../../b", "a//b", "x" * 300, "a\\..\\b", "x\u202egpj.sh"]
 )
 def test_an_output_path_that_leads_elsewhere_is_refused_by_name(agent, lease, path):
     file = {"path": path, "size": 1, "digest": "0" * 64}

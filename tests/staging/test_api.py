@@ -113,6 +113,7 @@ def test_a_wrong_body_is_400_and_lists_nothing(owner_client, dataset, body):
         {"path": "\ud800"},
         {"path": "x" * 100_000},
         {"path": "/etc/passwd"},
+        {"path": "invoice\u202egpj.exe"},
         {"size": -1},
         {"size": 2**62},
         {"digest": "zz"},

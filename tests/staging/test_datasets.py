@@ -97,10 +97,15 @@ class TestStaging:
             dataset_settled.disconnect(hear)
         assert heard == [DatasetState.STAGED]
 
-    @pytest.mark.parametrize("name", ["", " \t", "x" * 121, "a\0b", "a\x1bb"])
+    @pytest.mark.parametrize("name", ["", " \t", "x" * 121, "a\0b", "a\x1bb", "a\u202eb", "\u200d"])
     def test_a_bad_name_is_refused(self, team, owner, name):
         with pytest.raises(DomainError):
             services.create_dataset(team=team, name=name, actor=owner.email)
+
+    def test_joined_emoji_and_persian_words_are_names(self, team, owner):
+        for name in ("\U0001f469\u200d\U0001f52c", "\u0645\u06cc\u200c\u062e\u0648"):
+            made = services.create_dataset(team=team, name=name, actor=owner.email)
+            assert made.name == name
 
     def test_wrong_bytes_in_the_store_are_found(self, dataset, owner, put):
         file = put(dataset, "a", b"right")

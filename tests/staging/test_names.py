@@ -26,6 +26,8 @@ ACCEPTED = [
     "console",
     "communicate.py",
     "lpt10",
+    "\U0001f469\u200d\U0001f52c.png",
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
     "/".join(["d" * 100] * 20),
 ]
 REFUSED = {
@@ -45,7 +47,10 @@ REFUSED = {
     "a\x1b[31m": "control",
     "a\x7f": "control",
     "a\x85b": "control",
-    "a\u2028b": "control",
+    "a\u2028b": "U+2028 (line separator)",
+    "invoice\u202egpj.exe": "U+202E (right-to-left override)",
+    "a/\u2066b\u2069.csv": "U+2066",
+    "\u200fa": "U+200F",
     "a" * 256: "255 bytes",
     "é" * 128: "255 bytes",
     "/".join(["d" * 100] * 21): "at most",

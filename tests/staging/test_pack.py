@@ -57,6 +57,13 @@ def test_undeclared_files_are_listed_by_it(owner_client, dataset):
     assert dataset.folders.get().path == "a"
 
 
+def test_a_name_that_shows_as_another_one_is_refused_alone(owner_client, dataset):
+    body = frame("a\u202ecod", b"one") + frame("\U0001f469\u200d\U0001f52c", b"two")
+    answer = send(owner_client, dataset, body)
+    assert states(answer) == ["failed", "staged-upload"]
+    assert "U+202E (right-to-left override)" in answer.json()["files"][0]["message"]
+
+
 def test_the_same_bytes_are_kept_once(owner_client, dataset, staged):
     staged({"there": b"same"})
     body = frame("a", b"same") + frame("b", b"same") + frame("c", b"new") + frame("d", b"new")

@@ -92,6 +92,21 @@ class TestCreation:
         assert create(owner_client, metadata=values).status_code == 201
         assert File.objects.get().path == "d/é/a"
 
+    def test_a_name_that_shows_as_another_one_is_refused(self, owner_client, dataset):
+        values = meta(dataset=dataset.code, filename="invoice\u202egpj.exe")
+        answer = create(owner_client, metadata=values)
+        assert (answer.status_code, answer.json()["error"]) == (400, "name_refused")
+        assert "U+202E (right-to-left override)" in answer.json()["message"]
+        assert not File.objects.exists()
+
+    def test_names_of_one_look_in_two_normalizations_are_two_files(self, owner_client, dataset):
+        """As they are where they come from; declaring each again finds its own upload."""
+        for _ in range(2):
+            for name in ("caf\u00e9", "cafe\u0301"):
+                answer = create(owner_client, metadata=meta(dataset=dataset.code, filename=name))
+                assert answer.status_code == 201
+        assert set(File.objects.values_list("path", flat=True)) == {"caf\u00e9", "cafe\u0301"}
+
     def test_length_0_is_complete_at_once(self, owner_client, dataset):
         answer = create(owner_client, length="0", metadata=meta(dataset=dataset.code, filename="e"))
         assert answer.status_code == 201

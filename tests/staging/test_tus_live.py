@@ -1,5 +1,6 @@
 """tus against a real gunicorn: bytes that arrived are kept, whatever happens to the connection."""
 
+import base64
 import hashlib
 import json
 import random
@@ -52,6 +53,10 @@ class Portal(Server):
         address = answer.json()["files"][0]["upload"]
         self.paths[address] = path
         return address
+
+    def sizes_in_store(self) -> list[int]:
+        files = (self.folder / "store").rglob("*")
+        return [file.stat().st_size for file in files if file.is_file()]
 
     def stored(self, address: str) -> tuple[str, str]:
         """(digest of the row, plain SHA-256 of what the store holds)"""
@@ -167,6 +172,38 @@ class TestKill:
             digest, plain = server.stored(address)
             assert plain == hashlib.sha256(data).hexdigest()
             assert digest.endswith("-3")
+            assert server.sizes_in_store() == [len(data)]
+
+    def test_what_no_row_counts_leaves_the_disk(self, tmp_path):
+        """A checksum is open until its request ends, so the killed one counted nothing."""
+        server = Portal(tmp_path)
+        with serving(server):
+            server.set_up()
+            name = base64.b64encode(b"later.bin").decode()
+            metadata = (
+                f"dataset {base64.b64encode(server.dataset.encode()).decode()},filename {name}"
+            )
+            made = server.tus(
+                *("POST", "/tus/"),
+                Upload_Defer_Length="1",
+                Upload_Metadata=metadata,
+                **{k: v for k, v in server.signed_in.items() if k != "Content_Type"},
+            )
+            address = made.headers["location"]
+            assert server.patch(address, 0, b"0123456789").status == 204
+            with server.connect() as sock:
+                sock.sendall(
+                    patch_head(address, 10, 9_000_000).replace(
+                        b"\r\n\r\n", b"\r\nUpload-Checksum: sha1 " + b"A" * 27 + b"=\r\n\r\n"
+                    )
+                    + bytes(5_000_000)
+                )
+                until(lambda: server.sizes_in_store() > [1_000_000], "bytes on the disk")
+                server.kill()
+            server.start()
+            assert server.sizes_in_store() > [1_000_000]
+            assert server.patch(address, 10, b"", Upload_Length="10").status == 204
+            assert server.sizes_in_store() == [10]
 
 
 class TestTakeover:

@@ -95,6 +95,7 @@ def test_links_that_leave_and_odd_files_are_refused_by_name(team, folder, root, 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(root / "sock"))
     Path(os.fsdecode(os.fsencode(root) + b"/\xff\xfe")).write_bytes(b"no Unicode")
+    (root / "invoice\u202egpj.exe").write_bytes(b"shows as another")
     time.sleep(0.06)
     source = finish(begin(team, folder))
     assert source.dataset.state == DatasetState.STAGED, source.sentence
@@ -105,6 +106,7 @@ def test_links_that_leave_and_odd_files_are_refused_by_name(team, folder, root, 
     assert "not followed" in told["to-folder"]
     assert "nothing" in told["broken"]
     assert {"pipe", "sock"} <= told.keys()
+    assert "U+202E" in told["invoice\ufffdgpj.exe"]
     assert any("Unicode" in sentence for sentence in told.values())
 
 
