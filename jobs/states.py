@@ -56,9 +56,7 @@ class Reason(models.TextChoices):
     NODE_FAULT = "node_fault", "Every attempt ended by a fault of its node."
     BREAKS_NODES = "breaks_nodes", "Two attempts ended with their node in quarantine."
     PREDECESSOR_FAILED = "predecessor_failed", "A piece that this one needs did not succeed."
-    INPUT_LOST = "input_lost", "An input failed, changed or was deleted before the job could run."
     NO_NODE_FITS = "no_node_fits", "No node has the disk for the data of one piece."
-    TOO_SLOW = "too_slow", "No node had this job's data in time."
 
 
 J, S = JobState, ShardState

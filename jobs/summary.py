@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from jobs.cap import most_gpu_ms
 from jobs.forms.fields import gib_text
 from jobs.forms.whole import JobForm
-from jobs.models import Job, Language, WorkKind
+from jobs.models import Language, WorkKind
 from portal.base.words import in_bytes, in_hms, in_utc
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -54,26 +54,6 @@ def ask_of_form(form: JobForm) -> Ask:
         work=work_words(form.kind, str(form.work["language"].value() or "")),
         data=[(p.dataset.name, p.files, p.bytes) for f in form.inputs if (p := f.part)],
         paths=[str(f["pattern"].value() or "").strip() for f in form.paths.said],
-    )
-
-
-def ask_of_job(job: Job) -> Ask:
-    return Ask(
-        gpus=job.gpus,
-        hours=job.time_limit,
-        shards=job.shard_count,
-        retries=job.work_retries,
-        finish=bool(job.finish_command),
-        finish_gpus=job.finish_gpus,
-        gpu_memory=job.gpu_memory_bytes,
-        parallel=job.parallel,
-        needed_by=job.needed_by,
-        work=work_words(job.work_kind, job.language),
-        data=[
-            (row.dataset.name, row.file_count, row.byte_count)
-            for row in job.inputs.select_related("dataset")
-        ],
-        paths=[path.pattern for path in job.output_paths.all()],
     )
 
 

@@ -84,8 +84,6 @@ def new_lease(
                 disk_bytes=disk_bytes,
                 time_limit=job.time_limit,
                 output_window=settings.OUTPUT_WINDOW,
-                fetch_files=shard.input_files,
-                fetch_bytes=shard.input_bytes,
                 placed_at=at,
             )
     except IntegrityError as error:

@@ -198,7 +198,6 @@ class Lease(Stateful):
     released_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_report_at = models.DateTimeField(null=True)
-    stop_asked_at = models.DateTimeField(null=True)
 
     exit_code = models.IntegerField(null=True)
     work_reason = models.CharField(max_length=REASON_LENGTH, blank=True)
@@ -207,8 +206,6 @@ class Lease(Stateful):
     moved_bytes = models.BigIntegerField(
         default=0, help_text="Of the fetched bytes those that were not on the node already."
     )
-    fetch_files = models.BigIntegerField(default=0)
-    fetch_bytes = models.BigIntegerField(default=0)
     output_state = models.CharField(
         max_length=12,
         default="none",
@@ -220,7 +217,6 @@ class Lease(Stateful):
     log_bytes = models.BigIntegerField(
         null=True, help_text="How long its log is, by the report of its release: it ends there."
     )
-    forgotten = models.BooleanField(default=False, help_text="The agent no longer lists it.")
     in_doubt = models.BooleanField(
         default=False,
         help_text="Lost by silence, or released with its output still on a node that fell silent; "

@@ -33,10 +33,6 @@ class DatasetReason(models.TextChoices):
 
     NONE = "", ""
     DISK_FULL = "disk_full", "The store ran out of disk. Retry once there is room."
-    DIGEST_MISMATCH = (
-        "digest_mismatch",
-        "A file's bytes do not match the digest it was declared with.",
-    )
     BYTES_MISSING = "bytes_missing", "Bytes that had been stored are no longer there."
     BYTES_CORRUPT = (
         "bytes_corrupt",

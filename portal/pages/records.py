@@ -88,7 +88,6 @@ def _in_texts(found: list[dict], totals: dict | None = None) -> None:
 def _with_retention(job: Job) -> Job:
     job.data_retention = [retention(row.dataset) for row in job.inputs.all()]  # type: ignore[attr-defined]
     job.output_retention = retention(job.output)  # type: ignore[attr-defined]
-    job.gpu_total = job.gpus * job.shard_count  # type: ignore[attr-defined]
     return job
 
 

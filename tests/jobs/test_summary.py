@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs.summary import Ask, arithmetic, ask_of_job, length_words, sentence
+from jobs.summary import Ask, arithmetic, length_words, sentence
 from jobs.tree import MOST_CHILDREN, top_folders, tree
-from tests.factories import make_dataset, make_job
 
 HOUR = timedelta(hours=1)
 
@@ -36,15 +35,6 @@ HOUR = timedelta(hours=1)
 )  # fmt: skip
 def test_sentences(ask, words):
     assert sentence(ask) == words
-
-
-def test_a_job_reads_as_its_form_did(team):
-    job = make_job(team, gpus=2, time_limit=4 * HOUR, shards=3, language="bash")
-    job.inputs.create(dataset=make_dataset(team), mount="r", file_count=2, byte_count=10)
-    assert sentence(ask_of_job(job)) == (
-        "Two GPUs for four hours for each of three pieces, "
-        "to run a Bash script on Readings (2 files, 10 bytes)."
-    )
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ def make_lease(shard: Shard, node: Node, *ages: float, **fields) -> Lease:
         "disk_bytes": job.scratch_bytes,
         "time_limit": job.time_limit,
         "output_window": timedelta(seconds=120),
-        "fetch_bytes": 40_000_000,
         "fetched_bytes": 40_000_000,
         "moved_bytes": 40_000_000,
         "last_report_at": now,
