@@ -17,8 +17,9 @@ from portal.base.words import in_bytes
 from portal.teams.access import actor_of
 from staging import body, services
 from staging.access import my_dataset, my_input
+from staging.entries import Entry, FilePlan
 from staging.errors import NothingChosen, SignInNeeded, WrongType
-from staging.files import MOST_ENTRIES, Entry, FilePlan
+from staging.files import MOST_ENTRIES
 from staging.pack import LARGEST_BODY, receive_pack
 from staging.progress import progress_of, unfinished_of
 from staging.tusheaders import content_length

@@ -15,7 +15,8 @@ from staging import blobs, store, usage
 from staging.access import check_writer
 from staging.completion import arrived
 from staging.digests import SMALLEST_CHUNK
-from staging.files import HAVE, Entry, declare_files
+from staging.entries import HAVE, Entry
+from staging.files import declare_files
 from staging.models import Blob, Dataset, DeadKey, File, Upload
 from staging.states import FileState, UploadState
 

@@ -17,8 +17,8 @@ from portal.base.errors import Conflict, DomainError
 from portal.base.turns import is_over
 from staging import names, store, usage
 from staging.creation import create_upload
+from staging.entries import Entry
 from staging.errors import Busy, DigestMismatch, Gone, WrongOffset
-from staging.files import Entry
 from staging.models import Dataset, Upload
 from staging.receive import receive
 from staging.states import Concat, UploadState

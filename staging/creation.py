@@ -2,7 +2,8 @@
 
 from portal.base.clock import db_now
 from portal.base.commits import light_atomic
-from staging.files import Entry, FilePlan, declare_files
+from staging.entries import Entry, FilePlan
+from staging.files import declare_files
 from staging.models import Dataset, Upload
 from staging.single import list_one
 from staging.states import UploadState

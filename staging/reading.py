@@ -7,7 +7,8 @@ from typing import IO
 
 from portal.base.errors import DomainError, NotFound
 from staging import store
-from staging.files import Entry, declare_files
+from staging.entries import Entry
+from staging.files import declare_files
 from staging.models import Dataset, File
 from staging.receive import receive
 

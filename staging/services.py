@@ -10,7 +10,8 @@ from staging.datasets import (
     unhold,
 )
 from staging.digests import manifest_digest
-from staging.files import Entry, FilePlan, declare_files
+from staging.entries import Entry, FilePlan
+from staging.files import declare_files
 from staging.reading import open_file, reader_of, store_bytes, zip_of
 from staging.receive import receive
 from staging.retention import delete_dataset, expire_uploads, purge_dataset, set_expiry

@@ -9,7 +9,7 @@ from portal.base.clock import db_now
 from portal.base.commits import light_atomic
 from portal.base.rows import execute, fetch, insert, table
 from staging import usage
-from staging.files import Entry, problem_of
+from staging.entries import Entry, problem_of
 from staging.models import Dataset, File, Folder, Upload
 from staging.states import DatasetKind, DatasetState
 from staging.uploads import new_upload

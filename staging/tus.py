@@ -20,8 +20,8 @@ from staging.access import my_input
 from staging.checksums import ALGORITHMS, read_checksum
 from staging.concat import concat_header, create_final, create_part, parts_named
 from staging.creation import create_upload
+from staging.entries import Entry
 from staging.errors import ChecksumMismatch, DigestMismatch, SignInNeeded, WrongType
-from staging.files import Entry
 from staging.keys import read_key
 from staging.models import Dataset, Upload
 from staging.prefix import prefix_of

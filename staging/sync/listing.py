@@ -18,7 +18,8 @@ from portal.base.moves import move
 from staging import blobs, names, store, usage
 from staging.datasets import drop_files, fail_dataset
 from staging.digests import EMPTY
-from staging.files import Entry, make_folders, problem_of
+from staging.entries import Entry, problem_of
+from staging.folders import make_folders
 from staging.models import Blob, Dataset, File, Folder, Source, SourceFile
 from staging.selection import matcher
 from staging.states import DatasetReason, DatasetState, FileState
