@@ -13,7 +13,7 @@ from staging.models import Blob, Upload
 from staging.receive import receive
 from staging.writer import Writer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
 CHUNK = 8 * 2**20
 
 
