@@ -13,7 +13,8 @@ export class Cut extends Error {
   }
 }
 
-// The portal decided. `kind` tells what helps: again, room, sign-in, no-pack, closed, stop.
+// The portal decided, or the file cannot be sent as it is. `kind` tells what helps: those of
+// upload-answers.js, and changed, unreadable.
 export class Refused extends Error {
   constructor(kind, message) {
     super(message);
@@ -40,8 +41,8 @@ export function pause(milliseconds, signal) {
       resolve(woken);
     };
     const stop = () => {
-      done(false);
       reject(signal.reason);
+      done(false);
     };
     const timer = setTimeout(done, milliseconds, false);
     pauses.add(done);

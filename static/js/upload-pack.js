@@ -1,6 +1,7 @@
 // Many small files in one request: frames of a length, a header in JSON, and the file's bytes.
+import { check } from "./upload-answers.js";
 import { canHash, hexDigest } from "./upload-digest.js";
-import { Cut, Refused, request } from "./upload-http.js";
+import { request } from "./upload-http.js";
 
 const READERS = 16; // files read at a time
 
@@ -31,16 +32,6 @@ async function frames(files, signal) {
   return made;
 }
 
-function judge(answer) {
-  if (answer.status === 200 || answer.status === 201 || answer.status === 207) return;
-  if (answer.status === 404 || answer.status === 405 || answer.status === 501) throw new Refused("no-pack", answer.message);
-  if (answer.status === 401 || answer.status === 403) throw new Refused("sign-in", answer.message);
-  if (answer.status === 409) throw new Refused("closed", answer.message);
-  if (answer.status === 507) throw new Refused("room", answer.message);
-  if (answer.status >= 500 || answer.status === 408 || answer.status === 429) throw new Cut();
-  throw new Refused("no-pack", answer.message);
-}
-
 // [{path, state, message}] in the order of `files`; state "unreadable" for what was left out.
 export async function pack({ url, token, files }, { signal }) {
   const made = await frames(files, signal);
@@ -48,9 +39,8 @@ export async function pack({ url, token, files }, { signal }) {
   const answers = new Map();
   if (body.size) {
     const headers = { "Content-Type": "application/x-e31-pack", Accept: "application/json", "X-CSRFToken": token };
-    const answer = await request("POST", url, { headers, body, signal });
-    judge(answer);
-    for (const one of answer.body.files ?? []) answers.set(one.path, one);
+    const { body: found } = check("pack", await request("POST", url, { headers, body, signal }));
+    for (const one of found.files ?? []) answers.set(one.path, one);
   }
   return files.map(({ path }, index) => (made[index] ? (answers.get(path) ?? { path, state: "unknown" }) : { path, state: "unreadable" }));
 }

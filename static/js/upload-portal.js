@@ -1,4 +1,5 @@
 // What needs the sign-in: the manifest, the end, progress, and the list of what is unfinished.
+import { check } from "./upload-answers.js";
 import { Backoff, Cut, Refused, pause } from "./upload-http.js";
 
 const LONGEST_MS = 120000;
@@ -39,16 +40,18 @@ export class Portal {
       return null;
     });
     if (answer.ok && !found) throw new Cut("The portal's answer broke off.");
-    if (answer.ok) return found;
-    throw refusal(answer.status, found?.message ?? `The portal answered ${answer.status}.`);
+    const message = found?.message ?? `The portal answered ${answer.status}.`;
+    return check("session", { status: answer.status, body: found, message }).body;
   }
 
-  // As `ask`, however long the portal is out of reach; `trouble(bool)` hears of it.
+  // As `ask`, however long the portal is out of reach; `trouble(bool)` hears of it. `signal` ends
+  // only the waits between tries: what went out may be done whether or not its answer is awaited,
+  // and what is asked next must not overtake it.
   async insist(url, { body, signal, trouble } = {}) {
     const backoff = new Backoff(signal);
     for (;;) {
       try {
-        const answer = await this.ask(url, { body, signal });
+        const answer = await this.ask(url, { body });
         trouble?.(false);
         return answer;
       } catch (error) {
@@ -67,9 +70,13 @@ export class Portal {
     return this.insist(this.urls.seal, { body: "{}", ...options });
   }
 
-  // A file leaves the dataset, and whatever has arrived of it.
-  remove(path, options) {
-    return this.insist(this.urls.remove, { body: new URLSearchParams({ path }), ...options });
+  // A file leaves the dataset, and whatever has arrived of it. One that is not there has left.
+  async remove(path, options) {
+    try {
+      await this.insist(this.urls.remove, { body: new URLSearchParams({ path }), ...options });
+    } catch (error) {
+      if (error.kind !== "gone") throw error;
+    }
   }
 
   // `anew`: rates are measured from here on.
@@ -100,12 +107,4 @@ export class Portal {
       }
     }
   }
-}
-
-function refusal(status, message) {
-  if (status === 401 || status === 403) return new Refused("sign-in", message);
-  if (status === 409) return new Refused("closed", message);
-  if (status === 507) return new Refused("room", message);
-  if (status >= 500 || status === 408 || status === 429) return new Cut(message);
-  return new Refused("stop", message);
 }

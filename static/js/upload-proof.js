@@ -1,9 +1,11 @@
 // Whether what the portal holds of a file is this file. Name, size and time do not tell: a file may
 // have been written anew between two attempts with all three as they were. Its bytes do.
+import { check, meaning } from "./upload-answers.js";
 import { canHash, hex, sha256 } from "./upload-digest.js";
-import { Backoff, Cut, Refused, request } from "./upload-http.js";
+import { Backoff, Refused, request } from "./upload-http.js";
 import { sha256Slowly } from "./upload-sha256.js";
 
+const FEWER = ["again", "moved"];
 const CHANGED = "its bytes changed on your disk, though its size and date are the same";
 
 const digest = async (buffer) => hex(canHash ? await sha256(buffer) : sha256Slowly(buffer));
@@ -14,12 +16,10 @@ async function held({ url, headers, from, to, signal }) {
   for (;;) {
     try {
       const answer = await request("GET", `${url}/digests?from=${from}&to=${to}`, { headers, signal });
-      if (answer.status === 200) return answer.body;
-      if (answer.status === 404 || answer.status === 409 || answer.status === 410) return null;
-      if (answer.status < 500 && answer.status !== 408 && answer.status !== 429) throw new Refused("stop", answer.message);
-      throw new Cut();
+      if (FEWER.includes(meaning("address", answer))) return null;
+      return check("address", answer).body;
     } catch (error) {
-      if (error.kind !== "cut") throw error;
+      if (error.kind !== "cut" && error.kind !== "fault") throw error;
       await backoff.wait();
     }
   }

@@ -1,7 +1,8 @@
 // One file to its tus address (https://tus.io/protocols/resumable-upload): pieces with checksums,
 // the next piece read and hashed while one is on its way, resumed by asking for the offset.
+import { check, meaning } from "./upload-answers.js";
 import { base64, canHash, sha256 } from "./upload-digest.js";
-import { Backoff, Cut, Refused, request } from "./upload-http.js";
+import { Backoff, Refused, request } from "./upload-http.js";
 import { Pacer } from "./upload-pacer.js";
 import { prove } from "./upload-proof.js";
 
@@ -18,19 +19,11 @@ async function hasChecksum(url) {
   return can("Tus-Extension", "checksum") && can("Tus-Checksum-Algorithm", "sha256");
 }
 
-// The next offset, null when only the portal knows it, or Refused.
-function judge(answer) {
-  const offset = answer.header("Upload-Offset");
-  const next = offset === null ? null : Number(offset);
-  if (answer.status === 204 || answer.status === 200) return next;
-  if (answer.status === 409) return null;
-  if (answer.body.error === "digest_mismatch") throw new Refused("again", answer.message);
-  if (answer.status === 460) throw new Refused("damaged", answer.message);
-  if (answer.status === 404 || answer.status === 410) throw new Refused("again", answer.message);
-  if (answer.status === 507) throw new Refused("room", answer.message);
-  if (answer.status === 500) throw new Refused("fault", answer.message);
-  if (answer.status > 500 || answer.status === 408 || answer.status === 429) throw new Cut();
-  throw new Refused("stop", answer.message);
+// The next offset, null when it has to be asked for. Throws Cut or Refused.
+function offsetOf(answer) {
+  if (meaning("address", answer) === "moved") return null;
+  const offset = check("address", answer).header("Upload-Offset");
+  return offset === null ? null : Number(offset);
 }
 
 // A piece of the file: bytes and their checksum, or the file's own slice where none is sent.
@@ -80,9 +73,12 @@ class Sender {
     if (at) this.compare(at);
     while (at === null || at < this.file.size) {
       try {
-        if (at === null) at = judge(await request("HEAD", this.url, { headers: VERSION, signal: this.signal }));
+        if (at === null) at = offsetOf(await request("HEAD", this.url, { headers: VERSION, signal: this.signal }));
         else at = await this.step(at);
-        if (at === null) continue;
+        if (at === null) {
+          await this.backoff.wait(); // somebody else writes: ask after a moment
+          continue;
+        }
         this.confirmed(at);
         if (at < this.file.size) this.compare(at);
       } catch (error) {
@@ -101,11 +97,10 @@ class Sender {
     this.ahead?.piece.catch(() => null); // heard when its turn comes
     if (next === this.file.size) await this.proven();
     const began = performance.now();
-    const got = judge(await this.patch(at, piece));
+    const got = offsetOf(await this.patch(at, piece));
     if (got === next) this.known = Math.max(this.known, next);
     pacer.took(performance.now() - began, got === next);
-    if (got === null) await this.backoff.wait(); // somebody else writes: ask after a moment
-    else this.backoff.reset();
+    if (got !== null) this.backoff.reset();
     if (got > at) this.damaged = 0;
     return got;
   }
