@@ -83,7 +83,9 @@ def pack(request: HttpRequest, code: str) -> HttpResponse:
         raise TooLarge(f"A pack has at most {in_bytes(LARGEST_BODY)}; send several.")
     environ = request.environ  # type: ignore[attr-defined]
     pieces = body.limited(body.pieces(environ, announced), LARGEST_BODY)
-    answers, error = receive_pack(dataset=dataset, pieces=pieces, actor=actor_of(request))
+    answers, error = receive_pack(
+        dataset=dataset, pieces=pieces, actor=actor_of(request), listed="listed" in request.GET
+    )
     if error is None:
         return JsonResponse({"files": answers})
     content = {"error": error.code, "message": str(error), **error.data, "files": answers}

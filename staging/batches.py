@@ -44,18 +44,19 @@ class Arrival:
 
 
 def settle_arrivals(
-    *, dataset: Dataset, arrivals: list[Arrival], actor: str
+    *, dataset: Dataset, arrivals: list[Arrival], actor: str, listed: bool = False
 ) -> list[dict[str, str]]:
     """Make these bytes the files of a dataset; an answer for each, in order.
 
-    Files that were not listed are listed now. Raises NoRoom and Conflict as declaring does, and
-    then nothing of the batch is kept.
+    Files that were not listed are listed now; with `listed` they are refused, so that a pack that
+    comes late brings back nothing that was removed. Raises NoRoom and Conflict as declaring does,
+    and then nothing of the batch is kept.
     """
     if not arrivals:
         return []
     good = [a for a in arrivals if not a.problem]
     try:
-        now = _settle_again(dataset, good, actor)
+        now = _settle_again(dataset, good, actor, listed)
     except BaseException:
         for arrival in good:
             if arrival.key:
@@ -66,13 +67,13 @@ def settle_arrivals(
     return [arrival.answer for arrival in arrivals]
 
 
-def _settle_again(dataset: Dataset, good: list[Arrival], actor: str) -> datetime:
+def _settle_again(dataset: Dataset, good: list[Arrival], actor: str, only_listed: bool) -> datetime:
     """Two batches with the same new bytes at once: the one that comes second takes the blob."""
     for left in reversed(range(TRIES)):
         try:
             with light_atomic():
                 now = db_now()
-                _settle(dataset, good, actor, now)
+                _settle(dataset, good, actor, now, only_listed)
             return now
         except IntegrityError:
             if not left:
@@ -80,11 +81,14 @@ def _settle_again(dataset: Dataset, good: list[Arrival], actor: str) -> datetime
     raise AssertionError
 
 
-def _settle(dataset: Dataset, good: list[Arrival], actor: str, now: datetime) -> None:
+def _settle(
+    dataset: Dataset, good: list[Arrival], actor: str, now: datetime, only_listed: bool
+) -> None:
     check_writer(dataset, actor)
     usage.lock(dataset.team_id, dataset=dataset)
     listed = _listed(dataset, good)
-    _list_the_rest(dataset, [a for a in good if not _fits(listed.get(a.path), a)], actor)
+    rest = [a for a in good if not _fits(listed.get(a.path), a)]
+    _list_the_rest(dataset, [a for a in rest if a.path in listed or not only_listed], actor)
     listed = _listed(dataset, good)
     wanted: list[tuple[Arrival, File]] = []
     seen: set[str] = set()

@@ -184,7 +184,10 @@ def drop_files(files: list[File], *, at: datetime) -> None:
 
 
 def remove_file(*, dataset: Dataset, path: str, actor: str) -> None:
-    """Take one file out of a dataset that is still open. Raises Conflict when it is not."""
+    """Take one file out of a dataset that is still open. Raises Conflict when it is not.
+
+    Removing what is not there (any more) does nothing: whoever lost an answer asks again.
+    """
     if names.problem(path):
         raise NotFound("There is no such file in this dataset.")
     with transaction.atomic():
@@ -196,8 +199,10 @@ def remove_file(*, dataset: Dataset, path: str, actor: str) -> None:
         if not rows.update(claimed_until=F("claimed_until")):
             raise Conflict("This dataset is complete; its files can no longer change.")
         rows.filter(reason=DatasetReason.DISK_FULL).update(reason="")
-        drop_files(list(dataset.files.filter(path=path)), at=now)
-        dataset.note("remove", at=now, actor=actor, detail={"path": names.shown(path)})
+        files = list(dataset.files.filter(path=path))
+        drop_files(files, at=now)
+        if files:
+            dataset.note("remove", at=now, actor=actor, detail={"path": names.shown(path)})
 
 
 def hold(*, dataset: Dataset, holder: str, label: str, at: datetime) -> None:

@@ -110,11 +110,16 @@ def read_header(raw: bytes) -> Header:
 
 
 def receive_pack(
-    *, dataset: Dataset, pieces: Iterable[bytes | memoryview], actor: str
+    *,
+    dataset: Dataset,
+    pieces: Iterable[bytes | memoryview],
+    actor: str,
+    listed: bool = False,
 ) -> tuple[list[dict[str, str]], DomainError | None]:
     """Take the files of a pack: (an answer for each, in order; the error that ended it early).
 
     A file is "staged-upload" once it is kept, "have" when the team had it, else "failed" and why.
+    `listed`: files that are not listed (any more) are not listed by it.
     """
     answers: list[dict[str, str]] = []
     batch: list[Arrival] = []  # written and not settled yet
@@ -122,7 +127,9 @@ def receive_pack(
     def settle() -> None:
         nonlocal batch
         arrivals, batch = batch, []  # from here on `settle_arrivals` answers for their bytes
-        answers.extend(settle_arrivals(dataset=dataset, arrivals=arrivals, actor=actor))
+        answers.extend(
+            settle_arrivals(dataset=dataset, arrivals=arrivals, actor=actor, listed=listed)
+        )
 
     fault = None
     try:

@@ -355,6 +355,13 @@ def test_a_removal_ends_only_a_full_disk(dataset, owner, put, state, reason, aft
     assert (dataset.reason, dataset.files.count()) == (after, 0)
 
 
+def test_removing_again_does_nothing_and_is_no_event(dataset, owner, put):
+    put(dataset, "a", b"x")
+    for _ in range(2):
+        services.remove_file(dataset=dataset, path="a", actor=owner.email)
+    assert dataset.events.filter(verb="remove").count() == 1
+
+
 class TestBadBlocks:
     @pytest.fixture
     def sealed(self, team, owner, put, monkeypatch):

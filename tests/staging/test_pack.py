@@ -64,6 +64,20 @@ def test_a_name_that_shows_as_another_one_is_refused_alone(owner_client, dataset
     assert "U+202E (right-to-left override)" in answer.json()["files"][0]["message"]
 
 
+def test_what_was_removed_is_not_brought_back_by_a_late_pack(owner_client, dataset, owner):
+    entries = [services.Entry(path, 3) for path in ("kept", "removed")]
+    services.declare_files(dataset=dataset, entries=entries, actor=owner.email)
+    services.remove_file(dataset=dataset, path="removed", actor=owner.email)
+    body = frame("kept", b"one") + frame("removed", b"two")
+    url = f"/staging/{dataset.code}/pack?listed"
+    answer = owner_client.post(url, body, content_type="application/x-e31-pack")
+    assert states(answer) == ["staged-upload", "failed"]
+    assert list(dataset.files.values_list("path", flat=True)) == ["kept"]
+    usage = TeamUsage.objects.get()
+    assert (usage.promised_bytes, usage.stored_bytes) == (0, 3)
+    assert DeadKey.objects.filter(size=3).exists()  # its bytes are not kept
+
+
 def test_the_same_bytes_are_kept_once(owner_client, dataset, staged):
     staged({"there": b"same"})
     body = frame("a", b"same") + frame("b", b"same") + frame("c", b"new") + frame("d", b"new")
