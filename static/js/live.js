@@ -19,7 +19,8 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-// An answer from another address is the sign-in page: show that instead of swapping it in.
+// An answer from another address is the sign-in page: show that instead of swapping it in, unless
+// something on this page would be lost by it and says so itself.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const part = live(event);
   if (!part) return;
@@ -27,7 +28,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   const asked = new URL(event.detail.pathInfo.requestPath, location.href);
   if (answered.pathname !== asked.pathname) {
     event.detail.shouldSwap = false;
-    location.reload();
+    if (document.dispatchEvent(new Event("live:signed-out", { cancelable: true }))) location.reload();
     return;
   }
   remember();

@@ -1,5 +1,5 @@
 // What a person does to the list: pause, go on, try again, remove; one file or all of them.
-import { S, arrived } from "./upload-list.js";
+import { S, TOLD } from "./upload-list.js";
 
 const ON_ITS_WAY = [S.LISTED, S.HASHING, S.READY, S.SENDING];
 const REMOVABLE = [...ON_ITS_WAY, S.PAUSED, S.FAILED, S.NEEDED, S.DIFFERS];
@@ -49,21 +49,24 @@ export function retryAll(engine) {
 }
 
 export function remove(engine, indices) {
-  const { list, urls } = engine;
-  const known = indices.filter((index) => urls.has(index) || arrived(list.state[index]));
   for (const index of indices) {
     stopOne(engine, index, S.REMOVED);
-    urls.delete(index);
+    engine.urls.delete(index);
     engine.digests.delete(index);
   }
-  takeBack(engine, known);
+  engine.clear();
+  takeBack(engine, indices);
+  engine.pump();
 }
 
-// Files that the portal knows are removed there too; nothing is finished before that is done.
+// Removed files that the portal may have are removed there too; nothing is finished before that is
+// done. Those of a declaration that is on its way wait for its end: it would list them again.
 export function takeBack(engine, indices) {
-  if (!indices.length) return;
+  const { list, declaring } = engine;
+  const there = indices.filter((index) => list.state[index] === S.REMOVED && list.flags[index] & TOLD && !declaring.has(index));
+  if (!there.length) return;
   engine.as("remove", async () => {
-    for (const index of indices) await takeOne(engine, index);
+    for (const index of there) await takeOne(engine, index);
   });
 }
 
@@ -72,6 +75,7 @@ async function takeOne(engine, index) {
   while (list.state[index] === S.REMOVED) {
     try {
       await portal.remove(list.path(index), { trouble: engine.trouble });
+      list.flags[index] &= ~TOLD;
       return;
     } catch (error) {
       if (error.kind === "sign-in") {
@@ -86,7 +90,10 @@ async function takeOne(engine, index) {
 
 export const removable = (list) => [...list.in(...REMOVABLE)];
 
+// Nothing is left that could be paused, or have no room: what is added next is sent.
 export function removeAll(engine) {
   engine.interrupt();
+  engine.paused = false;
+  engine.stopped = "";
   remove(engine, removable(engine.list));
 }

@@ -1,7 +1,7 @@
 // Declaring: the portal answers for each file whether it has it, or where its bytes go.
 import { takeBack } from "./upload-acts.js";
 import { canHash } from "./upload-digest.js";
-import { HASHED, S } from "./upload-list.js";
+import { HASHED, S, TOLD } from "./upload-list.js";
 
 const MOST_HASHED = 500;
 const HASHED_BYTES = 16 * 2 ** 20;
@@ -28,18 +28,46 @@ export function declare(engine, listed) {
   if (!batch.length) return null;
   return engine.as("declare", async () => {
     const { list, portal, all } = engine;
-    const files = batch.map((index) => entry(engine, index));
+    const rounds = batch.map((index) => list.round[index]);
+    const told = new Told(engine, batch);
     try {
-      const answers = await portal.manifest(files, { signal: all.signal, trouble: engine.trouble });
-      batch.forEach((index, at) => list.state[index] === S.LISTED && plan(engine, index, answers[at]));
-      // Removed while they were declared: the portal waits for them now, or has them.
-      takeBack(engine, batch.filter((index, at) => list.state[index] === S.REMOVED && answers[at].state !== "refused"));
+      const files = batch.map((index) => entry(engine, index));
+      const answers = await portal.manifest(files, { signal: all.signal, trouble: told.trouble });
+      batch.forEach((index, at) => {
+        if (answers[at].state === "refused") told.not(index);
+        if (list.state[index] === S.LISTED && list.round[index] === rounds[at]) plan(engine, index, answers[at]);
+      });
       engine.tell("declared");
     } catch (error) {
-      engine.waiting.listed.unshift(...batch);
+      if (error.kind) for (const index of batch) told.not(index); // the portal refused all of it
+      engine.waiting.listed.unshift(...batch.filter((index) => list.state[index] === S.LISTED));
       engine.refused(error);
+    } finally {
+      engine.declaring.clear();
+      takeBack(engine, batch); // what was removed meanwhile
     }
   });
+}
+
+// Which files the portal may know by a declaration: all of it from its first byte on, and those it
+// refused only where it may know them from before, or from a try whose answer was lost.
+class Told {
+  constructor(engine, batch) {
+    const { list } = engine;
+    Object.assign(this, { engine, list, lost: false });
+    this.before = new Set(batch.filter((index) => list.flags[index] & TOLD));
+    engine.declaring = new Set(batch);
+    for (const index of batch) list.flags[index] |= TOLD;
+  }
+
+  trouble = (is) => {
+    this.lost ||= is;
+    this.engine.trouble(is);
+  };
+
+  not(index) {
+    if (!this.lost && !this.before.has(index)) this.list.flags[index] &= ~TOLD;
+  }
 }
 
 function plan(engine, index, { state, message, upload, offset, hash_first: hashFirst }) {
@@ -47,7 +75,7 @@ function plan(engine, index, { state, message, upload, offset, hash_first: hashF
   if (state === "refused") {
     list.set(index, S.REFUSED, message);
   } else if (state === "have") {
-    engine.arrived(index, true);
+    engine.arrived(index, { had: true });
   } else {
     engine.urls.set(index, upload);
     if (list.confirm(index, offset)) engine.back(index, "what had arrived is no longer kept");

@@ -12,6 +12,7 @@ const AT_ONCE = 4; // requests that carry bytes
 const PACKS_AT_ONCE = 3;
 const HASHES_AT_ONCE = 2;
 const MOST_TRIES = 4;
+const AT_WORK = [S.HASHING, S.SENDING];
 const UNREADABLE = "it moved or cannot be read";
 
 const stopped = () => new DOMException("Paused", "AbortError");
@@ -23,6 +24,7 @@ export class Engine extends EventTarget {
     this.sources = [];
     this.waiting = { listed: [], hash: [], small: [], large: [] };
     this.running = { declare: 0, hash: 0, pack: 0, large: 0, remove: 0 };
+    this.declaring = new Set(); // rows of a declaration that is on its way
     this.urls = new Map();
     this.digests = new Map();
     this.shared = new Set(); // sizes that the team has bytes of
@@ -118,9 +120,14 @@ export class Engine extends EventTarget {
     return true;
   }
 
-  // Up to `most` waiting files that are still in that state.
+  // Up to `most` waiting files that are still in that state; one may wait twice, and goes once.
   some(line, state, most) {
-    return this.waiting[line].splice(0, most).filter((index) => this.list.state[index] === state);
+    return [...new Set(this.waiting[line].splice(0, most))].filter((index) => this.list.state[index] === state);
+  }
+
+  // What was removed waits for nothing.
+  clear() {
+    for (const [line, rows] of Object.entries(this.waiting)) this.waiting[line] = rows.filter((index) => this.list.state[index] !== S.REMOVED);
   }
 
   start(act, work) {
@@ -183,12 +190,10 @@ export class Engine extends EventTarget {
     return { files, opened };
   }
 
-  arrived(index, had = false) {
+  // `round`: of the file that was sent, where another may stand in its row by now.
+  arrived(index, { had = false, round = this.list.round[index] } = {}) {
     const { list } = this;
-    if (list.state[index] === S.REMOVED) {
-      takeBack(this, [index]); // removed while on its way
-      return;
-    }
+    if (list.state[index] === S.REMOVED || list.round[index] !== round) return; // removed while on its way
     if (had) list.flags[index] |= HAVE;
     list.set(index, S.UPLOADED, had ? "already here" : "");
     for (const facts of [this.urls, this.digests, this.controls]) facts.delete(index);
@@ -213,7 +218,7 @@ export class Engine extends EventTarget {
   failed(index, { kind, message }) {
     const { list } = this;
     this.controls.delete(index);
-    if (list.state[index] === S.REMOVED || list.state[index] === S.PAUSED) return;
+    if (!AT_WORK.includes(list.state[index])) return; // the person decided otherwise meanwhile
     if (kind === "again" || kind === "changed") list.tries[index] += 1;
     if (kind === "changed" && list.tries[index] <= MOST_TRIES) {
       this.startOver(index, message);

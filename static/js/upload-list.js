@@ -6,8 +6,11 @@ export const S = Object.freeze(Object.fromEntries(STATES.map((name, value) => [n
 
 export const HAVE = 1; // the team had these bytes, nothing was sent
 export const HASHED = 2; // its digest was asked for once
+export const TOLD = 4; // the portal may have it listed: it is taken back when it is removed
 
-const COLUMNS = { size: Float64Array, modified: Float64Array, confirmed: Float64Array, folder: Uint32Array, source: Uint16Array, ref: Uint32Array, state: Uint8Array, flags: Uint8Array, tries: Uint8Array };
+const COLUMNS = { size: Float64Array, modified: Float64Array, confirmed: Float64Array, folder: Uint32Array, source: Uint16Array, ref: Uint32Array, state: Uint8Array, flags: Uint8Array, tries: Uint8Array, round: Uint32Array };
+// `round` counts how often the row became about another file, or none: what was asked of the portal
+// in an earlier round is not answered about the file that stands there now.
 const OUT = new Set([S.REFUSED, S.REMOVED]);
 const THERE = new Set([S.UPLOADED, S.VERIFIED, S.STAGED]);
 export const arrived = (state) => THERE.has(state);
@@ -89,6 +92,7 @@ export class List {
     const before = this.state[index];
     this.note(index, note);
     if (THERE.has(state) && !THERE.has(before)) this.confirm(index, this.size[index]);
+    if (state === S.REMOVED && before !== state) this.round[index] += 1;
     this.counts[before] -= 1;
     this.counts[state] += 1;
     this.state[index] = state;
@@ -115,7 +119,8 @@ export class List {
     this.size[index] = size;
     this.modified[index] = modified;
     this.tries[index] = 0;
-    this.flags[index] = 0;
+    this.flags[index] &= TOLD;
+    this.round[index] += 1;
     return back;
   }
 

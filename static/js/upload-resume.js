@@ -1,5 +1,6 @@
 // After a reload: what the portal lists as unfinished, and whether what is chosen again is it.
-import { S } from "./upload-list.js";
+import { takeBack } from "./upload-acts.js";
+import { S, TOLD } from "./upload-list.js";
 import { inBytes } from "./upload-words.js";
 
 const MOST_NAMED = 10;
@@ -13,6 +14,7 @@ export async function unfinished(engine, options) {
     for (const { path, size, offset, upload, modified } of page) {
       const index = list.add(path, size, modified ?? NaN, S.NEEDED);
       if (index < 0) continue;
+      list.flags[index] |= TOLD;
       list.confirm(index, offset);
       if (upload) urls.set(index, upload);
       kept += offset;
@@ -21,6 +23,20 @@ export async function unfinished(engine, options) {
     engine.tell();
   }
   return { found, kept };
+}
+
+// Removed files that the portal waits for all the same, by a declaration that reached it late: they
+// are removed again. How many there were.
+export async function strays(engine, options) {
+  const { list, portal } = engine;
+  let found = 0;
+  for await (const page of portal.unfinished(options)) {
+    const again = page.map(({ path }) => list.find(path)).filter((index) => index >= 0 && list.state[index] === S.REMOVED);
+    for (const index of again) list.flags[index] |= TOLD;
+    takeBack(engine, again);
+    found += again.length;
+  }
+  return found;
 }
 
 const when = (time) => new Date(time).toISOString().slice(0, 19).replace("T", " ");

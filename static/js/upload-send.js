@@ -17,6 +17,7 @@ export function sendLarge(engine, index) {
   const { list, crew, urls } = engine;
   return engine.as("large", async () => {
     const signal = engine.begin([index], S.SENDING);
+    const round = list.round[index];
     const known = list.tries[index] || engine.outOfReach ? null : list.confirmed[index];
     const news = ({ at, cut, proving }) => {
       if (proving !== undefined) return list.note(index, proving ? COMPARING : "");
@@ -28,7 +29,7 @@ export function sendLarge(engine, index) {
       const order = { url: urls.get(index), file: await engine.open(index), offset: known };
       await crew.run("send", order, { signal, news });
       engine.trouble(false);
-      engine.arrived(index);
+      engine.arrived(index, { round });
     } catch (error) {
       engine.failed(index, error);
     }
@@ -50,22 +51,23 @@ export function sendPack(engine, batch) {
   return engine.as("pack", async () => {
     const signal = engine.begin(batch, S.SENDING);
     const { files, opened: sent } = await engine.openAll(batch);
+    const rounds = sent.map((index) => engine.list.round[index]);
     try {
       const began = performance.now();
-      const order = { url: engine.portal.urls.pack, token: engine.portal.token, files };
+      const order = { url: `${engine.portal.urls.pack}?listed`, token: engine.portal.token, files };
       const answers = await engine.crew.run("pack", order, { signal });
       pacer.took(performance.now() - began, true);
       backoff.reset();
       engine.trouble(false);
-      answers.forEach((answer, at) => packed(engine, sent[at], answer));
+      answers.forEach((answer, at) => packed(engine, sent[at], rounds[at], answer));
     } catch (error) {
       await unpacked(engine, sent, error);
     }
   });
 }
 
-function packed(engine, index, { state, message }) {
-  if (state === "staged-upload" || state === "have") engine.arrived(index, state === "have");
+function packed(engine, index, round, { state, message }) {
+  if (state === "staged-upload" || state === "have") engine.arrived(index, { had: state === "have", round });
   else if (state === "unreadable") engine.failed(index, { kind: "unreadable", message: UNREADABLE });
   else engine.failed(index, { kind: "again", message: message ?? "The portal did not say what became of it." });
 }

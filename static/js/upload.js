@@ -7,7 +7,7 @@ import { Engine } from "./upload-engine.js";
 import { forget, keep, kept, permission } from "./upload-keep.js";
 import { List, S } from "./upload-list.js";
 import { Portal } from "./upload-portal.js";
-import { difference, report, unfinished } from "./upload-resume.js";
+import { difference, report, strays, unfinished } from "./upload-resume.js";
 import { Rows } from "./upload-rows.js";
 import { Status, announce, problem, showAgain, showReport } from "./upload-status.js";
 import { Watch } from "./upload-watch.js";
@@ -207,6 +207,12 @@ class Page {
       if (live(event)) this.fetching = true;
     });
     document.addEventListener("htmx:afterRequest", (event) => live(event) && setTimeout(() => this.fetched(), SETTLED_MS));
+    // What was chosen would be gone with this page.
+    document.addEventListener("live:signed-out", (event) => {
+      if (!this.list.length || this.sealed) return;
+      event.preventDefault();
+      this.engine.waitForSignIn();
+    });
     // The one poll is the uploader's; the list below is refreshed now and then.
     document.addEventListener("htmx:beforeRequest", (event) => {
       const polled = event.target.id === "dataset-live" && event.detail.requestConfig.triggeringEvent?.type !== "refresh";
@@ -303,14 +309,34 @@ class Page {
   }
 
   async settled() {
-    const { list } = this;
     this.draw();
-    if (this.reading || this.sealed || this.sealing || list.count(S.NEEDED, S.DIFFERS, S.PAUSED)) return;
-    const failed = list.count(S.FAILED);
-    if (failed) return problem(`${files(failed)} could not be sent. Try again, or remove ${failed === 1 ? "it" : "them"}.`);
-    if (!list.files || list.count(S.REFUSED)) return announce("Everything that is accepted was uploaded.");
-    if (await this.engine.turn.wanted()) return; // another tab has more to send, and ends it
+    if (this.reading || this.sealed || this.sealing) return;
     this.sealing = true;
+    const wanted = this.engine.turn.wanted(); // asked now: a moment later another tab no longer waits, it sends
+    if ((await this.agreed()) && this.complete() && !(await wanted) && !this.engine.busy) await this.seal();
+    this.sealing = false;
+  }
+
+  // Whether the portal waits for nothing that was removed here.
+  async agreed() {
+    if (!this.list.count(S.REMOVED)) return true;
+    const found = await strays(this.engine, { trouble: this.engine.trouble }).catch(() => 0); // what comes next says why it is refused
+    return !found && !this.engine.busy;
+  }
+
+  // Whether all that was listed has arrived; else it is said what has not.
+  complete() {
+    const { list } = this;
+    if (list.count(S.NEEDED, S.DIFFERS, S.PAUSED)) return false;
+    const failed = list.count(S.FAILED);
+    if (failed) problem(`${files(failed)} could not be sent. Try again, or remove ${failed === 1 ? "it" : "them"}.`);
+    else if (!list.files) announce("Nothing is left to send.");
+    else if (list.count(S.REFUSED)) announce("Everything that is accepted was uploaded.");
+    else return true;
+    return false;
+  }
+
+  async seal() {
     announce("Everything was uploaded. It is being checked.");
     try {
       await this.portal.seal({ trouble: this.engine.trouble });
@@ -318,7 +344,6 @@ class Page {
     } catch (error) {
       problem(error.kind === "sign-in" ? "Everything was uploaded. Sign in in another tab, then press Finish." : error.message);
     }
-    this.sealing = false;
   }
 }
 

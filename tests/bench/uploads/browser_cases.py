@@ -91,7 +91,7 @@ def count_bodies(page: Page) -> list[int]:
     sizes: list[int] = []
 
     def look(request: Request) -> None:
-        if request.method == "PATCH" or request.url.endswith("/pack"):
+        if request.method == "PATCH" or request.url.endswith("/pack?listed"):
             sizes.append(int(request.headers.get("content-length", 1)))
 
     page.on("request", look)

@@ -132,7 +132,7 @@ class Person:
             self.complaints.append(message.text)
 
     def _request(self, request: Any) -> None:
-        if request.method == "PATCH" or request.url.endswith("/pack"):
+        if request.method == "PATCH" or request.url.endswith("/pack?listed"):
             self.sent.append((request.method, request.url.split("/", 3)[3]))
 
 
