@@ -75,7 +75,9 @@ def preview_context(form: JobForm) -> dict[str, object]:
 
 def answer(request: HttpRequest, team: Team, job: Job | None) -> HttpResponse:
     """Do what the pressed button says; nothing that was typed or sent is lost on the way."""
-    action, key = request.POST.get("action", "submit"), form_key_of(request)
+    action, key = request.POST.get("action", ""), form_key_of(request)
+    if not action:  # the weakest act: the page is shown again
+        messages.warning(request, "No button came with the form, so nothing was submitted.")
     if job is None and key:
         job = Job.objects.filter(team=team, form_key=key).first()
     if job is not None and job.state != JobState.DRAFT:

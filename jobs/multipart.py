@@ -16,7 +16,7 @@ from django.utils.datastructures import MultiValueDict
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import TooLarge
-from portal.base.middleware import announced, takes_files
+from portal.base.middleware import announced, read_whole, takes_files
 from portal.teams.access import require_team
 from staging.spool import check_form
 
@@ -69,6 +69,7 @@ def takes_folders(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespon
         if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             check_form(request, team_id=require_team(request).pk)
         request.parse_file_upload = MethodType(_parse, request)  # type: ignore[method-assign]
+        read_whole(request)
         return protected(request, *args, **kwargs)
 
     return wrapper

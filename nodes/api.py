@@ -20,7 +20,7 @@ from nodes.manifest import file_page, lease_file
 from nodes.models import Lease, Node
 from nodes.specs import lease_spec
 from nodes.states import LeaseState
-from portal.base.bodies import BadBody, checked_json
+from portal.base.bodies import BadBody, checked_json, whole_body
 from portal.base.crypto import hash_token
 from portal.base.errors import DomainError, NotFound, TooLarge
 from portal.base.ranges import ranged
@@ -155,11 +155,12 @@ def file_bytes(request: HttpRequest, lease: Lease, number: int) -> HttpResponseB
 @lease_view("POST", after_release=True)
 def log(request: HttpRequest, lease: Lease) -> JsonResponse:
     offset = _number(request.GET.get("offset", ""), "offset")
+    too_large = f"Send at most {MOST_LOG_BYTES} bytes of log at a time."
     if _number(request.headers.get("Content-Length") or "0", "Content-Length") > MOST_LOG_BYTES:
-        raise TooLarge(f"Send at most {MOST_LOG_BYTES} bytes of log at a time.")
+        raise TooLarge(too_large)
     # The rest of the log may arrive after the release; the report of it said how long it is.
     ends_at = lease.log_bytes or 0 if lease.state == LeaseState.RELEASED else None
-    following = logs.append_log(lease.code, offset, request.body, ends_at=ends_at)
+    following = logs.append_log(lease.code, offset, whole_body(request, too_large), ends_at=ends_at)
     return JsonResponse({"offset": following})
 
 

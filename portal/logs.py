@@ -27,6 +27,12 @@ def without_stack(record: logging.LogRecord) -> bool:
     return True
 
 
+def one_line(record: logging.LogRecord) -> bool:
+    """Scanners name hosts that are not ours, as often as they like: no stack for each."""
+    record.msg, record.args, record.exc_info = record.getMessage()[:200], (), None
+    return True
+
+
 def configure_logging(form: str, level: str) -> None:
     """Send structlog and the standard library through one formatter (console or json)."""
     shared: list = [
@@ -62,8 +68,14 @@ def configure_logging(form: str, level: str) -> None:
                     "foreign_pre_chain": shared,
                 }
             },
-            "filters": {"short": {"()": lambda: without_stack}},
-            "loggers": {"celery.beat": {"filters": ["short"]}},
+            "filters": {
+                "short": {"()": lambda: without_stack},
+                "one_line": {"()": lambda: one_line},
+            },
+            "loggers": {
+                "celery.beat": {"filters": ["short"]},
+                "django.security.DisallowedHost": {"filters": ["one_line"]},
+            },
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
             "root": {"handlers": ["stderr"], "level": level},
         }

@@ -68,7 +68,7 @@ MIDDLEWARE = [
     "staging.shortcut.UploadShortcut",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "portal.base.middleware.FormSizeMiddleware",
+    "portal.base.middleware.BodyMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

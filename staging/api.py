@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 from portal.base.bodies import any_json
 from portal.base.errors import DomainError, TooLarge
 from portal.base.failures import wants_json
+from portal.base.middleware import reads_pieces
 from portal.base.words import in_bytes
 from portal.teams.access import actor_of
 from staging import body, services
@@ -72,6 +73,7 @@ def _answer(plan: FilePlan) -> dict[str, object]:
 
 
 @require_POST
+@reads_pieces
 @answers_json
 def pack(request: HttpRequest, code: str) -> HttpResponse:
     """Many small files in one body (docs/uploads.md); an answer for each that came whole."""

@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import NoRoom
-from portal.base.middleware import announced, takes_files
+from portal.base.middleware import announced, read_whole, takes_files
 from portal.base.words import in_bytes
 from staging import store, usage
 from staging.access import my_input
@@ -58,6 +58,7 @@ def spools(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @wraps(view)
     def wrapper(request: HttpRequest, code: str) -> HttpResponse:
         check_form(request, team_id=my_input(request, code).team_id)
+        read_whole(request)
         return protected(request, code)
 
     return wrapper

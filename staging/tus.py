@@ -14,6 +14,7 @@ from django.utils.http import http_date
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import DomainError, Forbidden, NotFound
+from portal.base.middleware import reads_pieces
 from portal.teams.access import actor_of, current_membership
 from staging import body
 from staging.access import my_input
@@ -68,6 +69,7 @@ def speaks_tus(view: View) -> View:
     """Versions, the method override, errors as JSON, the protocol's header on every answer."""
 
     @csrf_exempt
+    @reads_pieces
     @wraps(view)
     def wrapped(request: HttpRequest, *args: str, **kwargs: str) -> HttpResponseBase:
         sent = request.method

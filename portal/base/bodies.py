@@ -11,6 +11,8 @@ from jsonschema import Draft202012Validator
 
 from portal.base.errors import DomainError, TooLarge
 
+DEEPEST = 32  # levels of lists and objects; no schema has ten
+
 
 class BadBody(DomainError):
     """The body is not the JSON that this address takes; the sentence says where and why."""
@@ -22,15 +24,25 @@ def _no_constants(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _clean(value: object) -> bool:
-    """Whether every string can be stored: no NUL, no lone surrogate."""
-    if isinstance(value, str):
-        return _storable(value)
-    if isinstance(value, dict):
-        return all(_clean(k) and _clean(v) for k, v in value.items())
-    if isinstance(value, list):
-        return all(_clean(item) for item in value)
-    return True
+def _fault(body: object) -> str:
+    """Why a body cannot be taken: a text that cannot be stored (NUL, a lone surrogate), or more
+    depth than anything here has. Level by level, as Python's own stack is not deep."""
+    level = [body]
+    for _ in range(DEEPEST):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, str):
+                if not _storable(value):
+                    return "A text in the body holds a NUL or is not valid Unicode."
+            elif isinstance(value, dict):
+                below += value
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+        if not below:
+            return ""
+        level = below
+    return f"The body is nested more than {DEEPEST} deep."
 
 
 def _storable(value: str) -> bool:
@@ -53,16 +65,23 @@ def any_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> Any:
     too_large = f"The body may have at most {most_bytes} bytes."
     if int(length) > most_bytes:
         raise TooLarge(too_large)
+    raw = whole_body(request, too_large)
     try:
-        return json.loads(request.body, parse_constant=_no_constants)
+        return json.loads(raw, parse_constant=_no_constants)
+    except (ValueError, RecursionError) as error:
+        raise BadBody(f"The body is not JSON: {str(error)[:200]}.") from error
+
+
+def whole_body(request: HttpRequest, too_large: str) -> bytes:
+    """The request's bytes, all of them. Raises BadBody, or TooLarge with that sentence."""
+    try:
+        return request.body
     except RequestDataTooBig:
         raise TooLarge(too_large) from None
     except RawPostDataException:  # it was sent, and read, as a form
         raise BadBody("The body is not JSON.") from None
     except UnreadablePostError:
         raise BadBody("The body ended too early.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadBody(f"The body is not JSON: {str(error)[:200]}.") from error
 
 
 def read_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> dict[str, Any]:
@@ -70,8 +89,8 @@ def read_json(request: HttpRequest, *, most_bytes: int = 4 * 2**20) -> dict[str,
     body = any_json(request, most_bytes=most_bytes)
     if not isinstance(body, dict):
         raise BadBody("The body must be a JSON object.")
-    if not _clean(body):
-        raise BadBody("A text in the body holds a NUL or is not valid Unicode.")
+    if fault := _fault(body):
+        raise BadBody(fault)
     return body
 
 

@@ -53,6 +53,12 @@ class Stale(Conflict):
     code = "stale"
 
 
+class CutShort(DomainError):
+    """The request's body ended before its announced end."""
+
+    code = "cut_short"
+
+
 class TooLarge(DomainError):
     """More bytes than a limit allows."""
 

@@ -6,15 +6,16 @@ from math import inf
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.shortcuts import render
 
-from portal.base.errors import DomainError
+from portal.base.errors import CutShort, DomainError
 from portal.base.failures import bad_request, outage, plain, unavailable, wants_json
 from portal.base.words import in_bytes
 
 # What a program is told in the ordinary course of things: it looks again and goes on from there.
 ORDINARY = {404, 409, 410}
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 log = structlog.get_logger(__name__)
 
 type GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -66,16 +67,24 @@ def takes_files(view: View) -> View:
     return view
 
 
+def reads_pieces(view: View) -> View:
+    """Marks a view that takes the body from the server as it comes, chunked or not, and what came
+    of one that is cut."""
+    view.reads_pieces = True  # type: ignore[attr-defined]
+    return view
+
+
 def announced(request: HttpRequest) -> int:
     """Bytes of a body as Django reads it: none where no length was sent."""
     sent = str(request.META.get("CONTENT_LENGTH") or "")
     return int(sent) if sent.isascii() and sent.isdigit() and len(sent) < 19 else 0
 
 
-class FormSizeMiddleware:
-    """Refuses a multipart body above a form's size before anything reads it.
+class BodyMiddleware:
+    """Reads the body of a POST before anything acts on it, and refuses what is not a whole one.
 
-    The CSRF check parses it, for anybody, and Django limits no file: it would go to the disk.
+    The CSRF check reads forms too, and goes on with an empty form where that fails. It does so for
+    anybody, and Django limits no file: multipart above a form's size would go to the disk.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -85,13 +94,47 @@ class FormSizeMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view, args, kwargs: dict) -> HttpResponse | None:
-        if not (request.content_type or "").startswith("multipart/"):
+        """Views that are exempt of the CSRF check read, and check, what they take by themselves."""
+        if getattr(view, "reads_pieces", False):
+            return _too_large(request)
+        if "HTTP_TRANSFER_ENCODING" in request.META:  # Django would see an empty body
+            sentence = "Send the body with a Content-Length; nothing of this one was read."
+            return plain(request, 411, "length_required", "This has no length", sentence)
+        if getattr(view, "takes_files", False):
             return None
-        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if getattr(view, "takes_files", False) or _length(request) <= most:
+        if refusal := _too_large(request):
+            return refusal
+        if request.method != "POST" or getattr(view, "csrf_exempt", False):
             return None
-        sentence = f"A form here has at most {in_bytes(most)}; nothing of this one was read."
-        return plain(request, 413, "too_large", "This form is too large", sentence)
+        try:
+            read_whole(request)
+        except CutShort as error:
+            return plain(request, error.status, error.code, "This did not come whole", str(error))
+        return None
+
+
+def _too_large(request: HttpRequest) -> HttpResponse | None:
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if not (request.content_type or "").startswith("multipart/") or _length(request) <= most:
+        return None
+    sentence = f"A form here has at most {in_bytes(most)}; nothing of this one was read."
+    return plain(request, 413, "too_large", "This form is too large", sentence)
+
+
+def read_whole(request: HttpRequest) -> None:
+    """Read the body into `request.POST` or `request.body`. Raises CutShort.
+
+    What is too large for the memory is left to whoever asks for it.
+    """
+    try:
+        if request.content_type in FORMS:
+            request.POST  # noqa: B018  a property that reads
+        elif 0 < announced(request) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            request.body  # noqa: B018
+    except UnreadablePostError as error:
+        raise CutShort(
+            "The request ended before all of it had come. Nothing was changed."
+        ) from error
 
 
 def _length(request: HttpRequest) -> int | float:

@@ -30,6 +30,15 @@ def test_what_is_not_json_is_said(rf, body):
         any_json(post(rf, body))
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_a_deep_body_is_refused(rf, opening, closing):
+    for depth in (40, 400, 900):
+        body = '{"a":' + opening * depth + "1" + closing * depth + "}"
+        with pytest.raises(BadBody, match=r"nested|depth"):
+            read_json(post(rf, body.encode()))
+    assert read_json(post(rf, ('{"a":' + opening * 15 + "1" + closing * 15 + "}").encode()))
+
+
 def test_a_body_over_either_limit_is_too_large(rf, settings):
     with pytest.raises(TooLarge, match="at most 10 bytes"):
         any_json(post(rf, b" " * 11), most_bytes=10)

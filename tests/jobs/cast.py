@@ -5,6 +5,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from staging.models import Dataset, File
 
 GOOD = {
+    "action": "submit",
     "name": "Count tokens",
     "work_kind": "script",
     "language": "python",

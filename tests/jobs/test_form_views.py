@@ -64,6 +64,13 @@ def test_a_valid_form_becomes_a_submitted_job(owner_client, owner, team, node):
     assert [p.pattern for p in job.output_paths.all()] == ["stats/**"]
 
 
+def test_a_form_without_its_button_submits_nothing(owner_client, node):
+    response = owner_client.post("/jobs/new", form_data(action=None))
+    assert response.status_code == 200
+    assert "nothing was submitted" in response.content.decode()
+    assert Job.objects.count() == 0
+
+
 def test_errors_are_listed_with_links_and_input_is_kept(owner_client):
     response = owner_client.post("/jobs/new", form_data(gpus="many", script="  ", name="Mine"))
     assert response.status_code == 422

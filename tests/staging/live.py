@@ -35,6 +35,7 @@ class Server:
     """The portal under gunicorn with a database and store of its own."""
 
     config = "portal.server"
+    log: Path | None = None  # where what it says is kept
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,12 +68,14 @@ class Server:
         return self.manage("shell", "--verbosity", "0", "-c", code).strip()
 
     def start(self) -> None:
+        said = None if self.log is None else self.log.open("ab")
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gunicorn", "portal.wsgi:application"),
                 *("--config", f"python:{self.config}", "--bind", f"127.0.0.1:{self.port}"),
             ],
             env=self.env,
+            stderr=said,
             start_new_session=True,
         )
         until(self._answers, "the server answers", 180)  # it imports all of Django
