@@ -6,7 +6,7 @@ from math import inf
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, UnreadablePostError
 from django.shortcuts import render
 
 from portal.base.errors import CutShort, DomainError
@@ -67,7 +67,7 @@ def takes_files(view: View) -> View:
     return view
 
 
-def reads_pieces(view: View) -> View:
+def reads_pieces[V: Callable[..., HttpResponseBase]](view: V) -> V:
     """Marks a view that takes the body from the server as it comes, chunked or not, and what came
     of one that is cut."""
     view.reads_pieces = True  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ class Request(message.Request):
 
     def set_body_reader(self) -> None:
         super().set_body_reader()
-        reader = self.body.reader
+        reader: Any = self.body.reader  # type: ignore[has-type]
         if isinstance(reader, ChunkedReader):
             self.body = Body(WholeChunks(self, self.unreader))
         elif reader.length:

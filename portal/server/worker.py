@@ -40,7 +40,7 @@ class Worker(ThreadWorker):
     def init_process(self) -> None:
         # gunicorn looks a setting up by failing to find it elsewhere, some thirty times a request.
         known = {name: found.get() for name, found in self.cfg.settings.items()}
-        vars(self.cfg).update({k: v for k, v in known.items() if not hasattr(type(self.cfg), k)})
+        self.cfg.__dict__.update({k: v for k, v in known.items() if not hasattr(type(self.cfg), k)})
         self.connections: dict[int, Connection] = {}
         self.ready: SimpleQueue[Connection] = SimpleQueue()
         self.lingering = Lingering()
