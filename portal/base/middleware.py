@@ -6,7 +6,13 @@ from math import inf
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, UnreadablePostError
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    JsonResponse,
+    UnreadablePostError,
+)
 from django.shortcuts import render
 
 from portal.base.errors import CutShort, DomainError

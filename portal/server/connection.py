@@ -1,6 +1,7 @@
 """A connection between its requests: the head is collected here, and takes no thread before it is
 whole."""
 
+import re
 import socket
 import struct
 import time
@@ -15,6 +16,7 @@ from portal.server.pace import Pace
 
 PIECE = 8192  # bytes; what a body needs is read by its reader, in larger pieces
 END = b"\r\n\r\n"
+BARE = re.compile(rb"(?<!\r)\n")  # ends no line
 
 
 class Connection:
@@ -72,7 +74,7 @@ class Connection:
         head = self.head
         if head.find(END, searched) >= 0 or len(head) > limits.LONGEST_HEAD:
             return True
-        return head.count(b"\n") != head.count(b"\r\n")
+        return BARE.search(head, searched) is not None
 
     def next_request(self) -> Any:
         """The request whose head was collected. Raises what gunicorn's parser raises."""

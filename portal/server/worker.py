@@ -55,6 +55,9 @@ class Worker(ThreadWorker):
 
     def run(self) -> None:
         self.epoll.register(self._woken, select.EPOLLIN)
+        self.listeners = {listener.fileno(): listener for listener in self.sockets}
+        for listener in self.sockets:
+            listener.setblocking(False)
         for number in range(self.cfg.threads):
             name = f"answers-{number}"
             threading.Thread(target=self._answer_all, name=name, daemon=True).start()
@@ -87,8 +90,7 @@ class Worker(ThreadWorker):
         if on == self.listening:
             return
         self.listening = on
-        for listener in self.sockets:
-            listener.setblocking(False)
+        for listener in self.listeners.values():
             if on:
                 self.epoll.register(listener, select.EPOLLIN)
             else:
@@ -107,21 +109,20 @@ class Worker(ThreadWorker):
                 self._arrive(conn)
             elif fd == self._woken.fileno():
                 self._woken.recv(4096)
-            else:
-                self._accept(fd)
+            elif listener := self.listeners.get(fd):
+                self._accept(listener)
         now = time.monotonic()
         if now >= self.next_look:
             self.next_look = now + limits.LOOK_EVERY_S
             self._look(now)
 
-    def _accept(self, fd: int) -> None:
+    def _accept(self, listener: Any) -> None:
         """Where all places are taken, the connection that was silent for longest ends for it."""
         full = self._is_full()
         oldest = self._oldest() if full else None
         if full and oldest is None:  # threads have all of them
             self._listen(on=False)
             return
-        listener = next(listener for listener in self.sockets if listener.fileno() == fd)
         try:
             sock, client = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
