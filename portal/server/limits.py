@@ -3,6 +3,7 @@
 FIRST_BYTE_S = 10  # for the first byte of a new connection; a kept one has gunicorn's `keepalive`
 HEAD_LIMIT_S = 30  # for a whole head, from its first byte
 LONGEST_HEAD = 2**16  # bytes
+SILENT_S = 1.0  # that whoever makes room in a full process was silent for at least
 STOP_S = 1  # that a stopping process waits for requests that may be on their way
 LOOK_EVERY_S = 1.0  # between looks at all connections
 

@@ -61,9 +61,8 @@ class Worker(ThreadWorker):
         for number in range(self.cfg.threads):
             name = f"answers-{number}"
             threading.Thread(target=self._answer_all, name=name, daemon=True).start()
+        self._listen(on=True)
         while self.alive:
-            if not self.listening:
-                self._listen(on=not self._is_full() or self._oldest() is not None)
             self._turn()
         self._wind_down()
 
@@ -109,6 +108,7 @@ class Worker(ThreadWorker):
                 self._arrive(conn)
             elif fd == self._woken.fileno():
                 self._woken.recv(4096)
+                self._resume()
             elif listener := self.listeners.get(fd):
                 self._accept(listener)
         now = time.monotonic()
@@ -120,7 +120,7 @@ class Worker(ThreadWorker):
         """Where all places are taken, the connection that was silent for longest ends for it."""
         full = self._is_full()
         oldest = self._oldest() if full else None
-        if full and oldest is None:  # threads have all of them
+        if full and oldest is None:
             self._listen(on=False)
             return
         try:
@@ -132,10 +132,15 @@ class Worker(ThreadWorker):
                 raise
             self.log.warning("No more files may be open; is worker_connections too large?")
             sock, oldest = None, self._oldest()
+            self._listen(on=oldest is not None)
         if oldest is not None:
             self._end(oldest)
         if sock is not None:
             self._take(Connection(self.cfg, sock, client, listener.getsockname()))
+
+    def _resume(self) -> None:
+        if self.alive and not self.listening:
+            self._listen(on=not self._is_full() or self._oldest() is not None)
 
     def _is_full(self) -> bool:
         return len(self.connections) >= self.worker_connections
@@ -146,8 +151,14 @@ class Worker(ThreadWorker):
             self.epoll.register(conn.fd, ARMED)
 
     def _oldest(self) -> Connection | None:
-        """Of those that no thread has, a silent one before one that sends a head."""
-        waiting = (conn for conn in list(self.connections.values()) if conn.until is not None)
+        """Of those that no thread has, a silent one before one that sends a head; nobody who has
+        only just come."""
+        before = time.monotonic() - limits.SILENT_S
+        waiting = [
+            conn
+            for conn in list(self.connections.values())
+            if conn.until is not None and conn.since <= before
+        ]
         return min(waiting, key=lambda conn: (bool(conn.head), conn.since), default=None)
 
     def _arrive(self, conn: Connection) -> None:
@@ -174,6 +185,7 @@ class Worker(ThreadWorker):
                 conn.cut_if_slow(now)
             elif conn.until <= now:
                 self._end(conn)
+        self._resume()
 
     # The threads that answer
 
