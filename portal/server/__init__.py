@@ -9,10 +9,17 @@ that just stay connected would hold up everybody, and a body that is cut counts 
 - `pace` tells clients that are slow to send or to take bytes, so that their connections are cut;
 - `bodies` raises where a body ends before the end that was announced;
 - `lingering` ends connections, all at once;
+- `shares` spreads connections over the processes;
 - `limits` has the numbers.
 """
 
-worker_class = "portal.server.worker.Worker"
+import select
+from typing import Any
+
+from portal.server.shares import NOBODY, shares
+
+# Elsewhere than on Linux, where one develops, gunicorn's own worker has to do.
+worker_class = "portal.server.worker.Worker" if hasattr(select, "epoll") else "gthread"
 workers = 2
 threads = 8
 worker_connections = 400  # of a process; with those that end, below the usual 1,024 open files
@@ -22,3 +29,8 @@ graceful_timeout = 8
 loglevel = "warning"
 limit_request_field_size = 16384  # an Upload-Metadata that is too long gets a reason
 control_socket_disable = True
+
+
+def child_exit(server: object, worker: Any) -> None:
+    """gunicorn calls this in its first process, however the other one ended."""
+    shares.put(worker.age, NOBODY)

@@ -22,6 +22,7 @@ from portal.server import limits
 from portal.server.bodies import CutBody
 from portal.server.connection import Connection
 from portal.server.lingering import Lingering
+from portal.server.shares import NOBODY, shares
 
 ARMED = select.EPOLLIN | select.EPOLLONESHOT
 # What a client does to us is no fault of ours: it went, or a limit cut it.
@@ -58,6 +59,7 @@ class Worker(ThreadWorker):
         self.listeners = {listener.fileno(): listener for listener in self.sockets}
         for listener in self.sockets:
             listener.setblocking(False)
+        self._tell()
         for number in range(self.cfg.threads):
             name = f"answers-{number}"
             threading.Thread(target=self._answer_all, name=name, daemon=True).start()
@@ -76,6 +78,7 @@ class Worker(ThreadWorker):
     def _wind_down(self) -> None:
         """Answer what was begun, and what may be on its way already."""
         self._listen(on=False)
+        self._tell()
         end = time.monotonic() + self.cfg.graceful_timeout
         for conn in list(self.connections.values()):
             if conn.until is not None and not conn.head:
@@ -94,6 +97,9 @@ class Worker(ThreadWorker):
                 self.epoll.register(listener, select.EPOLLIN)
             else:
                 self.epoll.unregister(listener)
+
+    def _tell(self) -> None:
+        shares.put(self.age, len(self.connections) if self.alive else NOBODY)
 
     def _call(self) -> None:
         """Wake the thread that waits."""
@@ -123,6 +129,7 @@ class Worker(ThreadWorker):
         if full and oldest is None:
             self._listen(on=False)
             return
+        shares.give_way(self.age, len(self.connections))
         try:
             sock, client = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -149,6 +156,7 @@ class Worker(ThreadWorker):
         with self.places:
             self.connections[conn.fd] = conn
             self.epoll.register(conn.fd, ARMED)
+            self._tell()
 
     def _oldest(self) -> Connection | None:
         """Of those that no thread has, a silent one before one that sends a head; nobody who has
@@ -243,5 +251,6 @@ class Worker(ThreadWorker):
         with self.places:
             if self.connections.get(conn.fd) is conn:
                 del self.connections[conn.fd]
+                self._tell()
                 with contextlib.suppress(OSError, ValueError):
                     self.epoll.unregister(conn.fd)
