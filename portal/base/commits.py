@@ -7,6 +7,8 @@ from functools import wraps
 import structlog
 from django.db import OperationalError, connection, transaction
 
+from portal.base.writers import one_writer
+
 log = structlog.get_logger(__name__)
 TRIES = 4
 DEADLOCK = "40P01"  # SQLSTATE of PostgreSQL, which ends one of the two
@@ -54,11 +56,12 @@ def _not_forced() -> Iterator[None]:
         yield
         return
     raw = connection.connection
-    raw.execute("PRAGMA synchronous=NORMAL")
-    try:
-        yield
-    finally:
-        raw.execute("PRAGMA synchronous=FULL")
+    with one_writer():
+        raw.execute("PRAGMA synchronous=NORMAL")
+        try:
+            yield
+        finally:
+            raw.execute("PRAGMA synchronous=FULL")
 
 
 def again_after_deadlock[**P, R](verb: Callable[P, R]) -> Callable[P, R]:
