@@ -4,9 +4,9 @@ from django.contrib import admin
 from django.urls import include, path
 
 urlpatterns = [
+    path("", include("staging.urls")),  # first: uploads are asked for most
     path("", include("portal.pages.urls")),
     path("", include("portal.teams.urls")),
-    path("", include("staging.urls")),
     path("", include("jobs.urls")),
     path("", include("nodes.urls")),
     path("accounts/", include("portal.teams.account_urls")),

@@ -6,6 +6,10 @@ from staging import api, downloads, tus, views
 from staging.sync import pages
 
 urlpatterns = [
+    path("tus/", tus.tus_create, name="tus_create"),
+    path("tus/<str:code>/<str:token>", tus.tus_upload, name="tus_upload"),
+    path("tus/<str:code>/<str:token>/digests", tus.tus_prefix, name="tus_prefix"),
+    path("tus/<path:rest>", tus.tus_nothing),
     path("staging/", views.staging, name="staging"),
     path("staging/new", views.dataset_new, name="dataset_new"),
     path("staging/connections/", pages.connection_list, name="connections"),
@@ -38,8 +42,4 @@ urlpatterns = [
     path("staging/<str:code>/seal", api.seal, name="dataset_seal"),
     path("staging/<str:code>/files/<path:path>", downloads.dataset_file, name="dataset_file"),
     path("staging/<str:code>/zip", downloads.dataset_zip, name="dataset_zip"),
-    path("tus/", tus.tus_create, name="tus_create"),
-    path("tus/<str:code>/<str:token>", tus.tus_upload, name="tus_upload"),
-    path("tus/<str:code>/<str:token>/digests", tus.tus_prefix, name="tus_prefix"),
-    path("tus/<path:rest>", tus.tus_nothing),
 ]
