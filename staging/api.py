@@ -84,10 +84,13 @@ def pack(request: HttpRequest, code: str) -> HttpResponse:
     if announced is not None and announced > LARGEST_BODY:
         raise TooLarge(f"A pack has at most {in_bytes(LARGEST_BODY)}; send several.")
     environ = request.environ  # type: ignore[attr-defined]
-    pieces = body.limited(body.pieces(environ, announced), LARGEST_BODY)
-    answers, error = receive_pack(
-        dataset=dataset, pieces=pieces, actor=actor_of(request), listed="listed" in request.GET
-    )
+    with body.pieces(environ, announced) as pieces:
+        answers, error = receive_pack(
+            dataset=dataset,
+            pieces=body.limited(pieces, LARGEST_BODY),
+            actor=actor_of(request),
+            listed="listed" in request.GET,
+        )
     if error is None:
         return JsonResponse({"files": answers})
     content = {"error": error.code, "message": str(error), **error.data, "files": answers}

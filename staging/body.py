@@ -10,8 +10,8 @@ import select
 import socket
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 from staging.bell import Bell
 from staging.beside import LARGE
@@ -42,28 +42,60 @@ def is_chunked(environ: dict[str, Any]) -> bool:
     return "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
 
 
-def pieces(
-    environ: dict[str, Any], length: int | None, key: str = ""
-) -> Generator[bytes | memoryview]:
+type Piece = bytes | memoryview
+
+
+class Pieces(Iterator[Piece]):
+    """The pieces of one body; a context manager, to be left when the last piece is used no more.
+
+    A piece is valid until the next is taken; one of more than LARGE bytes, until the one after
+    that; the last ones until `close`, also after the end.
+    """
+
+    def __init__(self, source: Generator[Piece], room: "Room") -> None:
+        self.source = source
+        self.room = room
+
+    def __next__(self) -> Piece:
+        return next(self.source)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.source.close()
+        self.room.give_back()
+
+
+def pieces(environ: dict[str, Any], length: int | None, key: str = "") -> Pieces:
     """Pieces of the body until its end or its cut. `length` is Content-Length, None if chunked.
 
-    Whether everything came is the caller's to compare. A piece is valid until the next is taken;
-    one of more than LARGE bytes, until the one after that.
-    `key` names the upload whose bell is listened to; close the generator before its lock goes.
+    Whether everything came is the caller's to compare. `key` names the upload whose bell is
+    listened to; close the pieces before its lock goes.
     """
+    room = Room()
+    return Pieces(_pieces(environ, length, key, room), room)
+
+
+def _pieces(
+    environ: dict[str, Any], length: int | None, key: str, room: "Room"
+) -> Generator[Piece]:
     stream = environ["wsgi.input"]
     sock = environ.get("gunicorn.socket")
     reader = getattr(stream, "reader", None)
     unreader = getattr(reader, "unreader", None)
     plain = sock is not None and not hasattr(sock, "pending")
     if plain and length is not None and unreader and hasattr(reader, "length"):
-        return _Direct(stream, sock, key).plain(reader)
+        return _Direct(stream, sock, key, room).plain(reader)
     if plain and length is None and hasattr(getattr(reader, "req", None), "unreader"):
-        return _Direct(stream, sock, key).chunked(reader)
+        return _Direct(stream, sock, key, room).chunked(reader)
     return _small(stream, length)
 
 
-def limited(pieces: Iterable[bytes | memoryview], most: int) -> Generator[bytes | memoryview]:
+def limited(pieces: Iterable[Piece], most: int) -> Generator[Piece]:
     """Pieces up to `most` bytes in all, for a body that did not say how long it is."""
     for piece in pieces:
         most -= len(piece)
@@ -86,34 +118,42 @@ def _small(stream: Any, length: int | None) -> Generator[bytes]:
         yield piece
 
 
-type Halves = tuple[memoryview, memoryview]
+class Room:
+    """Room for the pieces of a body, two halves by turns: taken when its first byte is awaited."""
 
+    def __init__(self) -> None:
+        self.large: bytearray | None = None
+        self.now = self.next = memoryview(bytearray())
 
-@contextmanager
-def _room(wanted: int) -> Iterator[Halves]:
-    """Room by turns for the pieces of a body that still has `wanted` bytes."""
-    large = None
-    if wanted > PIECE:
-        with suppress(IndexError):
-            large = _rooms.pop() or bytearray(LARGE_ROOM)
-    if large is None:
-        piece = memoryview(bytearray(max(1, min(wanted, PIECE))))
-        yield piece, piece
-        return
-    whole, half = memoryview(large), LARGE_ROOM // 2
-    try:
-        yield whole[:half], whole[half:]
-    finally:
-        _rooms.append(large)
+    def take(self, wanted: int) -> None:
+        """For a body that still has `wanted` bytes."""
+        if wanted > PIECE:
+            with suppress(IndexError):
+                self.large = _rooms.pop() or bytearray(LARGE_ROOM)
+        if self.large is None:
+            self.now = self.next = memoryview(bytearray(max(1, min(wanted, PIECE))))
+            return
+        whole, half = memoryview(self.large), LARGE_ROOM // 2
+        self.now, self.next = whole[:half], whole[half:]
+
+    def turn(self) -> None:
+        self.now, self.next = self.next, self.now
+
+    def give_back(self) -> None:
+        """Another body may overwrite every piece from now on."""
+        large, self.large = self.large, None
+        if large is not None:
+            _rooms.append(large)
 
 
 class _Direct:
     """Reads gunicorn's socket after what gunicorn had read ahead; keeps its count right."""
 
-    def __init__(self, stream: Any, sock: Any, key: str) -> None:
+    def __init__(self, stream: Any, sock: Any, key: str, room: Room) -> None:
         self.stream = stream
         self.sock = sock
         self.key = key
+        self.room = room
         self.bell: Bell | None = None
         self.poll = select.poll()
         self.poll.register(sock, select.POLLIN)
@@ -122,7 +162,7 @@ class _Direct:
         """The connection cannot carry another request."""
         self.stream.failed = True
 
-    def plain(self, reader: Any) -> Generator[bytes | memoryview]:
+    def plain(self, reader: Any) -> Generator[Piece]:
         ahead = reader.unreader.take_buffered()
         if len(ahead) > reader.length:
             reader.unreader.unread(ahead[reader.length :])
@@ -133,21 +173,18 @@ class _Direct:
                 yield ahead
             for size in self._arrivals(lambda: reader.length):
                 reader.length -= size
-                yield self.room[:size]
+                yield self.room.now[:size]
         finally:
             if reader.length:
                 self._cut()
 
     def _arrivals(self, wanted: Any) -> Iterator[int]:
         """Sizes of what was read into `room`; 0 for a moment to look around."""
-        with _room(wanted()) as (self.room, self.other):
-            yield from self._arrive(wanted)
-
-    def _arrive(self, wanted: Any) -> Iterator[int]:
+        self.room.take(wanted())
         quiet_since = listened = time.monotonic()
         wait = FIRST_WAIT
         try:
-            while most := min(len(self.room), wanted()):
+            while most := min(len(self.room.now), wanted()):
                 size = self._receive(most)
                 if size == 0:
                     return
@@ -155,7 +192,7 @@ class _Direct:
                 if size:
                     quiet_since, wait = now, FIRST_WAIT if self.bell is None else TICK
                     yield size
-                    self.room, self.other = self.other, self.room
+                    self.room.turn()
                     if now - listened > LISTEN_EVERY:
                         listened = now
                         if self._rang():
@@ -173,7 +210,7 @@ class _Direct:
     def _receive(self, most: int) -> int | None:
         """Bytes read; 0 at the end or the cut, None when nothing is there."""
         try:
-            return self.sock.recv_into(self.room, most, socket.MSG_DONTWAIT)
+            return self.sock.recv_into(self.room.now, most, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         except OSError:
@@ -199,7 +236,7 @@ class _Direct:
         try:
             yield from frames.feed(unreader.take_buffered())
             for size in self._arrivals(lambda: 0 if frames.done else PIECE):
-                yield from frames.feed(bytes(self.room[:size])) if size else (b"",)
+                yield from frames.feed(bytes(self.room.now[:size])) if size else (b"",)
         finally:
             reader.parser = None
             if frames.done:

@@ -7,6 +7,7 @@ the row counts them (staging.writer); the last one makes the file complete (stag
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
+from staging.body import Pieces
 from staging.checksums import Checksum
 from staging.errors import TooLong, WrongOffset
 from staging.models import Upload
@@ -52,8 +53,9 @@ def receive(
 
 
 def _closing(pieces: Iterable[bytes | memoryview]) -> AbstractContextManager[object]:
-    """Pieces listen to the upload's bell: they end before its lock goes."""
-    return closing(pieces) if isinstance(pieces, Generator) else nullcontext()
+    """Pieces listen to the upload's bell: they end before its lock goes. And their room is
+    another's then: the writer has ended before."""
+    return closing(pieces) if isinstance(pieces, Generator | Pieces) else nullcontext()
 
 
 def _nothing_to_add(upload: Upload, offset: int, announced: int | None) -> Upload:

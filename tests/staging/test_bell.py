@@ -1,6 +1,5 @@
 """A takeover wakes the one who writes at once; nobody waits for a tick."""
 
-import contextlib
 import secrets
 import socket
 import threading
@@ -82,28 +81,42 @@ def test_a_second_bell_of_one_key_is_deaf_and_does_no_harm():
 class TestRooms:
     """Large pieces come from a few rooms of the process; nobody waits for one."""
 
-    def test_a_room_is_used_again(self):
-        with body._room(2 * body.LARGE_ROOM) as (first, _):
-            kept = first.obj
-        with body._room(2 * body.LARGE_ROOM) as (second, other):
-            assert second.obj is other.obj is kept
+    @pytest.fixture
+    def take(self, monkeypatch):
+        monkeypatch.setattr(body, "_rooms", [None] * body.MOST_LARGE)
+        rooms = []
+
+        def take(wanted: int) -> body.Room:
+            rooms.append(room := body.Room())
+            room.take(wanted)
+            return room
+
+        yield take
+        for room in rooms:
+            room.give_back()
         assert len(body._rooms) == body.MOST_LARGE
 
-    def test_its_halves_share_nothing(self):
-        with body._room(body.LARGE_ROOM) as (first, other):
-            first[:] = b"1" * len(first)
-            other[:] = b"2" * len(other)
-            assert bytes(first) == b"1" * (body.LARGE_ROOM // 2)
+    def test_a_room_is_used_again(self, take):
+        first = take(2 * body.LARGE_ROOM)
+        kept = first.large
+        first.give_back()
+        second = take(2 * body.LARGE_ROOM)
+        assert second.large is second.now.obj is second.next.obj is kept
 
-    def test_whoever_comes_later_gets_a_smaller_one(self):
-        with contextlib.ExitStack() as stack:
-            sizes = [
-                len(stack.enter_context(body._room(body.LARGE_ROOM))[0])
-                for _ in range(body.MOST_LARGE + 1)
-            ]
+    def test_a_room_is_given_back_once(self, take):
+        room = take(body.LARGE_ROOM)
+        room.give_back()
+        room.give_back()
+
+    def test_its_halves_share_nothing(self, take):
+        room = take(body.LARGE_ROOM)
+        room.now[:] = b"1" * len(room.now)
+        room.next[:] = b"2" * len(room.next)
+        assert bytes(room.now) == b"1" * (body.LARGE_ROOM // 2)
+
+    def test_whoever_comes_later_gets_a_smaller_one(self, take):
+        sizes = [len(take(body.LARGE_ROOM).now) for _ in range(body.MOST_LARGE + 1)]
         assert sizes == [body.LARGE_ROOM // 2] * body.MOST_LARGE + [body.PIECE]
-        assert len(body._rooms) == body.MOST_LARGE
 
-    def test_a_small_body_has_a_small_room(self):
-        with body._room(10) as (room, _):
-            assert len(room) == 10
+    def test_a_small_body_has_a_small_room(self, take):
+        assert len(take(10).now) == 10

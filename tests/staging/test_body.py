@@ -14,6 +14,12 @@ LONG = 600.0  # seconds: no tick comes within a test
 LENGTH = 8 * 2**20
 
 
+@pytest.fixture(autouse=True)
+def rooms(monkeypatch):
+    """Of this test alone: a body that is not closed keeps its own."""
+    monkeypatch.setattr(body, "_rooms", [None] * body.MOST_LARGE)
+
+
 @pytest.fixture
 def ends():
     """(the client's end, the server's) of a TCP connection."""
@@ -84,6 +90,23 @@ def test_a_ring_hands_out_what_came_and_then_a_moment(ends, monkeypatch):
         ring(key)
         thread.join(0.05)
     assert found == [b"bc", b""]
+
+
+def test_the_last_piece_is_nobody_elses_before_the_body_is_closed(ends, monkeypatch):
+    """It is still hashed in another thread when the end has come (staging.beside)."""
+    monkeypatch.setattr(body, "_rooms", [None])
+    size = 3 * 2**20
+    client, server = ends
+    first = body.pieces(environ_of(server, size), size)
+    sending(client, b"A" * size)
+    held = list(first)
+    again = body.pieces(environ_of(server, size), size)
+    sending(client, b"B" * size)
+    list(again)
+    again.close()
+    assert set(bytes(held[-1])) == set(b"A")
+    first.close()
+    assert len(body._rooms) == 1  # and none was lost
 
 
 def payload(*feeds: bytes) -> list[bytes]:
