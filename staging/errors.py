@@ -78,3 +78,7 @@ class NothingChosen(DomainError):
     """A selection without a file."""
 
     code = "empty"
+
+
+class BytesMissing(Exception):
+    """The store has fewer bytes than a row says: no answer to a request, but an end of it."""

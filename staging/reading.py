@@ -8,6 +8,7 @@ from typing import IO
 from portal.base.errors import DomainError, NotFound
 from staging import store
 from staging.entries import Entry
+from staging.errors import BytesMissing
 from staging.files import declare_files
 from staging.models import Dataset, File
 from staging.receive import receive
@@ -16,11 +17,23 @@ ZIP_YEAR_ZERO = (1980, 1, 1, 0, 0, 0)
 
 
 def open_file(*, file: File, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Bytes [start, stop) of a file, in pieces. Raises NotFound at once when they are not there."""
+    """Bytes [start, stop) of a file, in pieces. Raises NotFound at once when they are not there.
+
+    Raises BytesMissing at the end of a store's file that is too short: who sends them has announced
+    how many come, and must not let another answer follow in their place.
+    """
     stop = file.size if stop is None else min(stop, file.size)
     if file.blob is None:
         raise NotFound("The bytes of this file are not in the store.")
-    return store.read(file.blob.key, start, stop)
+    return _all_of(store.read(file.blob.key, start, stop), stop - start, file.blob.key)
+
+
+def _all_of(pieces: Iterator[bytes], missing: int, key: str) -> Iterator[bytes]:
+    for piece in pieces:
+        missing -= len(piece)
+        yield piece
+    if missing > 0:
+        raise BytesMissing(f"{key} is {missing} bytes shorter in the store than its row says")
 
 
 def reader_of(file: File) -> Callable[[int, int], Iterator[bytes]]:

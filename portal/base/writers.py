@@ -1,17 +1,22 @@
-"""Writers to SQLite one after the other, each woken when the one before has done.
+"""Writers to SQLite one after the other, each going on as soon as the one before has done.
 
 SQLite lets one write at a time, and who finds it taken sleeps and looks again, each time for
 longer. Many short transactions at once so spend their time asleep. Those that come often wait here
-instead, where the kernel wakes the next one; all others still may write in between.
+instead, one of each process. It is only a politeness: all others write in between, and whoever
+has waited for too long goes on without a turn and waits as SQLite does.
 """
 
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import connection
+
+LIMIT_S = 2.0  # a turn takes milliseconds; beyond that somebody stands still, or writes for long
+LOOK_EVERY_S = 0.0005
 
 _threads = threading.Lock()  # of this process; the file's lock is the process's
 _open: tuple[int, str, int] | None = None  # process, path, descriptor
@@ -19,21 +24,41 @@ _open: tuple[int, str, int] | None = None  # process, path, descriptor
 
 @contextmanager
 def one_writer() -> Iterator[None]:
-    """Inside, no other thread or process on this database is in such a block.
+    """Inside, usually no other thread or process on this database is in such a block.
 
     Does nothing on other databases, on one in memory, and within a transaction, which has its turn.
     """
-    path = str(connection.settings_dict["NAME"])
-    if connection.vendor != "sqlite" or connection.in_atomic_block or "memory" in path:
+    needless = connection.vendor != "sqlite" or connection.in_atomic_block
+    if needless or connection.is_in_memory_db():  # type: ignore[attr-defined]
         yield
         return
-    with _threads:
-        lock = _descriptor(f"{path}-turn")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    until = time.monotonic() + LIMIT_S
+    if not _threads.acquire(timeout=LIMIT_S):
+        yield
+        return
+    try:
+        lock = _descriptor(f"{connection.settings_dict['NAME']}-turn")
+        mine = _take(lock, until)
         try:
             yield
         finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            if mine:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+    finally:
+        _threads.release()
+
+
+def _take(lock: int, until: float) -> bool:
+    """The lock of the file; False where it did not come until a time.monotonic() value."""
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        else:
+            return True
 
 
 def _descriptor(path: str) -> int:

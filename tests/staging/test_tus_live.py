@@ -1,15 +1,17 @@
 """tus against a real gunicorn: bytes that arrived are kept, whatever happens to the connection."""
 
 import base64
+import fcntl
 import hashlib
 import json
+import os
 import random
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.staging.live import Answer, Server, patch_head, serving, until
+from tests.staging.live import Answer, Server, head, named, patch_head, serving, until
 
 MAKE = """
 from django.conf import settings
@@ -287,3 +289,52 @@ def test_promises_made_at_once_never_exceed_the_quota(server):
     for address in won:
         assert server.tus("DELETE", address).status == 204
     server.shell("from portal.teams.models import Team; Team.objects.update(quota_bytes=None)")
+
+
+def test_many_bodies_at_once_have_their_own_digests(server):
+    """Each is hashed in another thread while the next one is received into the same rooms."""
+    found: list[tuple[str, str, str]] = []
+
+    def send(number: int, addresses: list[str]) -> None:
+        for turn, address in enumerate(addresses):
+            data = random.Random(f"{number}-{turn}").randbytes(6_000_000)  # noqa: S311  data
+            assert server.patch(address, 0, data[:3_000_000]).status == 204
+            assert server.patch(address, 3_000_000, data[3_000_000:]).status == 204
+            found.append((hashlib.sha256(data).hexdigest(), *server.stored(address)))
+
+    addresses = [[server.new_upload(6_000_000) for _ in range(4)] for _ in range(6)]
+    threads = [threading.Thread(target=send, args=each) for each in enumerate(addresses)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 24
+    assert all(sent == row == stored for sent, row, stored in found)
+
+
+def test_a_file_that_is_too_short_in_the_store_ends_the_connection(server):
+    """Nothing follows in its place: not the answer to the next request, and not silence."""
+    data = content(300_000)
+    address = server.new_upload(len(data))
+    assert server.patch(address, 0, data).status == 204
+    (blob,) = (
+        f for f in (server.folder / "store").rglob("*") if f.is_file() and f.read_bytes() == data
+    )
+    os.truncate(blob, 100_000)
+    get = head(
+        "GET", f"/staging/{server.dataset}/files/{server.paths[address]}", named(server.signed_in)
+    )
+    with server.connect() as sock:
+        sock.sendall(get + head("GET", "/healthz", {}))
+        came = b"".join(iter(lambda: sock.recv(2**16), b""))
+    top, _, body = came.partition(b"\r\n\r\n")
+    assert b"Content-Length: 300000" in top
+    assert body == data[:100_000]
+
+
+def test_whoever_has_the_writers_turn_for_long_holds_up_nobody(server):
+    """A process that stands still with it; the turn is a politeness, and not a right."""
+    address = server.new_upload(10)
+    with open(server.folder / "portal.sqlite3-turn", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert server.patch(address, 0, b"0123456789").status == 204
