@@ -2,9 +2,9 @@
 
 What arrived survives `kill -9`: it is in the file before the row says so. What the row does not
 count leaves the file again: when the request ends or, where its process was killed or the database
-did not answer, when the next one begins. So no file is longer than its blob. Bytes are forced onto the disk, many files at once,
-before a dataset is staged (staging.verification); for the output of a lease, which is accepted
-without that check, at its last byte.
+did not answer, when the next one begins. So no file is longer than its blob. Bytes are forced onto
+the disk, many files at once, before a dataset is staged (staging.verification); for the output of a
+lease, which is accepted without that check, at its last byte.
 """
 
 import os
