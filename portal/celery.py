@@ -19,6 +19,7 @@ app.autodiscover_tasks()
 warnings.simplefilter("ignore", CPendingDeprecationWarning)
 app.conf.task_routes = {
     "staging.tasks.notify": {"queue": "control"},
+    "staging.tasks.measure": {"queue": "control"},
     "staging.tasks.*": {"queue": "transfer"},
 }
 app.conf.beat_schedule = {
@@ -28,6 +29,7 @@ app.conf.beat_schedule = {
     "verify": {"task": "staging.tasks.verify", "schedule": 10.0, "options": {"expires": 10}},
     "assemble": {"task": "staging.tasks.assemble", "schedule": 15.0, "options": {"expires": 15}},
     "notify": {"task": "staging.tasks.notify", "schedule": 600.0, "options": {"expires": 600}},
+    "measure": {"task": "staging.tasks.measure", "schedule": 2.0, "options": {"expires": 2}},
     "sync": {"task": "staging.tasks.sync", "schedule": 10.0, "options": {"expires": 10}},
     "orphans": {"task": "staging.tasks.orphans", "schedule": crontab(hour=4, minute=40)},
     "sweep": {"task": "staging.tasks.sweep", "schedule": 60.0, "options": {"expires": 60}},

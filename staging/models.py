@@ -382,6 +382,7 @@ class DeletionNotice(models.Model):
         return f"{self.dataset}, {self.days} days ahead"
 
 
+from staging.estimates.models import Estimate, Link, Transfer  # noqa: E402
 from staging.sync.models import (  # noqa: E402  its rows point at those above
     Connection,
     Part,
@@ -400,9 +401,11 @@ __all__ = [
     "DeadKey",
     "DeletionMail",
     "DeletionNotice",
+    "Estimate",
     "File",
     "Folder",
     "Hold",
+    "Link",
     "Part",
     "PumpSeat",
     "ServerFolder",
@@ -411,5 +414,6 @@ __all__ = [
     "SourceFile",
     "StoreRoom",
     "TeamUsage",
+    "Transfer",
     "Upload",
 ]

@@ -12,6 +12,7 @@ from portal.base.failures import outage
 from portal.base.turns import is_over
 from portal.base.wake import wake
 from staging import blobs, concat, notices, retention, verification
+from staging.estimates import notes
 from staging.models import Dataset, DeadKey, Upload
 from staging.orphans import sweep_orphans
 from staging.states import DatasetState, UploadState
@@ -93,6 +94,12 @@ def notify() -> None:
         log.info("deletion_notices_sent", mails=sent)
 
 
+@shared_task(name="staging.tasks.measure", time_limit=60)
+def measure() -> None:
+    """Look at what moves, so that it is known when it will be there."""
+    notes.look_at_all(db_now())
+
+
 @shared_task(name="staging.tasks.sweep")
 def sweep() -> None:
     """Expire uploads and datasets, finish deletions, remove dead bytes."""
@@ -103,6 +110,7 @@ def sweep() -> None:
         "datasets": retention.expire_datasets(at=now),
         "tombstones": retention.forget_tombstones(at=now),
         "bytes": blobs.bury(DeadKey.objects.order_by("pk")[:BATCH]),
+        "estimates": notes.forget(now),
     }
     purge()
     if any(counts.values()):

@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from portal.base.clock import db_now
 from portal.base.errors import DomainError
 from portal.base.failures import wants_json
 from portal.base.words import in_bytes, in_words
@@ -20,6 +21,8 @@ from portal.teams.mail import sends_mail
 from staging import listing, services
 from staging.access import my_dataset, my_input
 from staging.datasets import ON_ITS_WAY_OUT
+from staging.estimates.shown import all_shown, shown_of
+from staging.estimates.subjects import of_dataset
 from staging.forms import KeepForm, NewDatasetForm
 from staging.history import history, who
 from staging.keys import upload_key
@@ -50,7 +53,11 @@ def staging(request: HttpRequest) -> HttpResponse:
     page = Paginator(rows.order_by("-created_at", "-id"), PER_PAGE).get_page(
         request.GET.get("page")
     )
-    rows_with = [(dataset, listing.totals_of(dataset)) for dataset in page.object_list]
+    going = all_shown([of_dataset(dataset.code) for dataset in page.object_list], db_now())
+    rows_with = [
+        (dataset, listing.totals_of(dataset), going.get(of_dataset(dataset.code)))
+        for dataset in page.object_list
+    ]
     return render(request, "staging/list.html", {"page": page, "rows": rows_with, "shown": shown})
 
 
@@ -99,10 +106,12 @@ def _files(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
 def _moving(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
     """The counts, and whether they move."""
     if dataset.fed_by:
-        found = panel.panel_of(dataset, request.GET.get("since", ""))
+        found = panel.panel_of(dataset)
         return found | {"totals": found["marks"], "open": False}
+    going = shown_of(of_dataset(dataset.code), db_now())
     return {
         "totals": listing.totals_of(dataset),
+        "pace": going.pace if going is not None and going.p50 is not None else "",
         "active": dataset.state in listing.ACTIVE,
         "open": listing.is_open(dataset),
     }

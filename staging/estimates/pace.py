@@ -107,9 +107,10 @@ class Fit:
         if not whole:
             return Cost()
         pull = (self.bt + self.ft) / whole  # the one factor that fits best for both
+        # Of files on a link that is slow with bytes nothing is known: they are not slow with it.
         bb, ff = self.bb * (1 + RIDGE) or 1.0, self.ff * (1 + RIDGE) or 1.0
         bt = self.bt + (self.bb * RIDGE or 1.0) * pull
-        ft = self.ft + (self.ff * RIDGE or 1.0) * pull
+        ft = self.ft + (self.ff * RIDGE or 1.0) * min(pull, 1.0)
         det = bb * ff - self.bf * self.bf
         byte, file = (bt * ff - ft * self.bf) / det, (ft * bb - bt * self.bf) / det
         if byte <= 0:

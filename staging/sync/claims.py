@@ -94,7 +94,7 @@ def take_seat(now: datetime) -> int | None:
             number=number, defaults={"claimed_until": now + SEAT}
         )
         rows = PumpSeat.objects.filter(number=number, claimed_until__lte=now)
-        if made or rows.update(claimed_until=now + SEAT):
+        if made or rows.update(claimed_until=now + SEAT, air={}):
             return number
     return None
 
@@ -104,4 +104,16 @@ def keep_seat(number: int, now: datetime) -> None:
 
 
 def leave_seat(number: int, now: datetime) -> None:
-    PumpSeat.objects.filter(number=number).update(claimed_until=now)
+    PumpSeat.objects.filter(number=number).update(claimed_until=now, air={})
+
+
+def note_air(number: int, air: dict[int, list[int]]) -> None:
+    """What the worker in this seat has copied and nobody has written down yet: [files, bytes]."""
+    PumpSeat.objects.filter(number=number).update(air={str(pk): both for pk, both in air.items()})
+
+
+def air_of(source_id: int, now: datetime) -> tuple[int, int]:
+    """(files, bytes) of a source that all workers have copied and nobody has written down yet."""
+    seats = PumpSeat.objects.filter(claimed_until__gt=now).values_list("air", flat=True)
+    found = [air[str(source_id)] for air in seats if str(source_id) in air]
+    return sum(files for files, _ in found), sum(size for _, size in found)

@@ -33,6 +33,14 @@ STRONGEST = ("sha256", "sha1", "md5", "crc32")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+@dataclass
+class Tally:
+    """What a thread has copied of an order, for whoever looks while it goes on."""
+
+    files: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Order:
     """A claimed part, with all that a thread needs to copy it."""
@@ -46,6 +54,7 @@ class Order:
     stop: int = 0
     arrived: int = 0
     digests: bytes = b""
+    tally: Tally = field(default_factory=Tally, compare=False)
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,8 @@ def _pack(reader: Reader, outcome: Outcome, until: float) -> None:
         if is_over(until):
             raise Interrupted
         try:
-            outcome.files.append(_small(reader, pinned, until))
+            outcome.files.append(_small(reader, pinned, until, outcome.order.tally))
+            outcome.order.tally.files += 1
         except (Changed, Unreadable) as trouble:
             outcome.refused.append((pinned.pk, trouble))
         except SourceAway:
@@ -140,11 +150,11 @@ def _pack(reader: Reader, outcome: Outcome, until: float) -> None:
                 return
 
 
-def _small(reader: Reader, pinned: Pinned, until: float) -> Arrived:
+def _small(reader: Reader, pinned: Pinned, until: float, tally: Tally) -> Arrived:
     """A file of one chunk, in memory and then at once to its place."""
     view = _local.view(pinned.size)
     with reader.fetch(pinned, 0, pinned.size, until) as body:
-        _fill(body, view, until)
+        _fill(body, view, until, tally)
         sums = body.sums
     digest = hashlib.sha256(view).digest()
     _compare(sums, pinned, lambda name: _sum_of(name, view, digest))
@@ -156,7 +166,7 @@ def _small(reader: Reader, pinned: Pinned, until: float) -> Arrived:
     return Arrived(pinned.pk, pinned.size, pinned.store_key, digest.hex(), digest)
 
 
-def _fill(body: Body, view: memoryview, until: float) -> None:
+def _fill(body: Body, view: memoryview, until: float, tally: Tally) -> None:
     filled = 0
     while filled < len(view):
         if is_over(until):
@@ -165,6 +175,7 @@ def _fill(body: Body, view: memoryview, until: float) -> None:
         if not count:
             raise Trouble("The source sent less than it has.")
         filled += count
+        tally.bytes += count
 
 
 def _sum_of(name: str, view: memoryview, sha256: bytes) -> str:
@@ -261,6 +272,7 @@ def _stream(
                 store.write_all(fd, piece, order.start + at)
                 hasher.update(piece)
                 at += count
+                order.tally.bytes += count
     except Interrupted:
         outcome.left = True
     except (Changed, Unreadable) as trouble:

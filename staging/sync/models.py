@@ -249,10 +249,15 @@ class SourceFile(models.Model):
 
 
 class PumpSeat(models.Model):
-    """One of the places for workers that copy at the same time; free when the claim has passed."""
+    """One of the places for workers that copy at the same time; free when the claim has passed.
+
+    `air` has for each source what its worker has copied and nobody has written down yet: [files,
+    bytes] by the source's key.
+    """
 
     number = models.PositiveIntegerField(primary_key=True)
     claimed_until = models.DateTimeField()
+    air = models.JSONField(default=dict)
 
     def __str__(self) -> str:
         return f"seat {self.number}"

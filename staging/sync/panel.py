@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Q
 
-from portal.base.words import in_bytes, until
+from portal.base.clock import db_now
+from portal.base.words import in_bytes
+from staging.estimates.shown import UNKNOWN, Shown, shown_of
+from staging.estimates.subjects import of_dataset
 from staging.listing import ACTIVE, Row, Totals, totals_of
 from staging.models import Dataset, Part, Source, SourceFile
-from staging.progress import measure
 from staging.states import DatasetState, FileState
 from staging.sync.happenings import happenings
 from staging.sync.progress import progress_of
@@ -18,7 +20,6 @@ from staging.sync.states import PartKind, SourceFileState, SourceKind, SourceSta
 
 MOST_WAITS = 20
 LATEST_EVENTS = 50
-LONG = timedelta(days=2)
 SHOWN = (SourceState.LISTING, SourceState.COPYING, SourceState.PAUSED)
 VERBS = {
     "pause": "Pause",
@@ -40,16 +41,20 @@ class Wait:
     again_at: datetime | None
 
 
-def panel_of(dataset: Dataset, since: str) -> dict[str, Any]:
-    """The context of the live part. `since`: the cursor of the poll before, "" for none."""
+def panel_of(dataset: Dataset) -> dict[str, Any]:
+    """The context of the live part."""
     source = Source.objects.select_related("connection", "folder").get(dataset=dataset)
     found: dict[str, Any] = progress_of(source)
     may = _may(dataset, source, found)
-    return _speed(source, found["bytes_here"], since) | {
+    going = shown_of(of_dataset(dataset.code), db_now())
+    if going is not None and source.state == SourceState.COPYING:
+        found["bytes_here"] = max(found["bytes_here"], min(found["bytes"], going.bytes_done))
+    return {
+        "pace": _pace(source, going),
         "sync": found,
         "source": source,
         "marks": _marks(dataset, source, found),
-        "shown": shown_of(dataset, source),
+        "shown": word_of(dataset, source),
         "origin": origin_of(source),
         "active": found["active"] or _moves(dataset, source),
         "settled": dataset.state in (DatasetState.STAGED, DatasetState.PURGED),
@@ -76,15 +81,14 @@ def _moves(dataset: Dataset, source: Source) -> bool:
     return dataset.state in ACTIVE and source.state != SourceState.PAUSED
 
 
-def _speed(source: Source, here: int, since: str) -> dict[str, str]:
-    """Rate and time left, of copying alone: samples of a time when nothing was to move are none."""
+def _pace(source: Source, going: Shown | None) -> str:
+    """Rate and time left, of copying alone."""
     if source.state != SourceState.COPYING:
-        return {"pace": "", "cursor": ""}
-    estimate, cursor = measure(since, here, max(0, source.listed_bytes - here))
-    return {"pace": pace_of(estimate), "cursor": cursor}
+        return ""
+    return going.pace if going is not None else UNKNOWN
 
 
-def shown_of(dataset: Dataset, source: Source) -> str:
+def word_of(dataset: Dataset, source: Source) -> str:
     """The word on top: while files come it is that of the source."""
     if dataset.state == DatasetState.TRANSFERRING and source.state in SHOWN:
         return source.state
@@ -130,26 +134,6 @@ def origin_of(source: Source) -> str:
             return "a server folder that the operator has taken away"
     lines = [line for line in source.addresses.splitlines() if line.strip()]
     return f"a list of {len(lines):,} line{'' if len(lines) == 1 else 's'}"
-
-
-def pace_of(estimate: dict[str, float | None]) -> str:
-    """Rate and time left in a sentence; what is not known is said where it would stand."""
-    rate, p50, p90 = estimate["rate_bps"], estimate["p50_s"], estimate["p90_s"]
-    if not rate or p50 is None or p90 is None:
-        return "Rate and time left: not known yet, too little has moved to say."
-    likely, late = timedelta(seconds=p50), timedelta(seconds=p90)
-    if likely > LONG:
-        return (
-            f"{in_bytes(int(rate))} a second. At the rate seen so far this takes {until(likely)}; "
-            "this portal has no faster way."
-        )
-    words = f"{in_bytes(int(rate))} a second, about {until(likely)} left"
-    slow = until(late)
-    return (
-        f"{words}; {slow} at the slow end of what was seen."
-        if slow != until(likely)
-        else f"{words}."
-    )
 
 
 def waits_of(source: Source) -> list[Wait]:

@@ -1,9 +1,13 @@
 """How far a sync is, in one dictionary: what pages and programs show."""
 
-from django.db.models import Min, Q
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Min, Q, Sum
 
 from portal.base.clock import db_now
 from staging.models import Part, Source
+from staging.sync import claims
 from staging.sync.states import SourceFileState, SourceReason, SourceState
 
 MOST_NAMED = 50
@@ -13,12 +17,12 @@ AT_WORK = (SourceState.LISTING, SourceState.COPYING)
 def progress_of(source: Source) -> dict[str, object]:
     """Counts of files and bytes as they were recorded; names are at most 50 of each kind.
 
-    `bytes_here` counts what is on disk, parts of files included. `waits` are parts that failed and
+    `files_here` and `bytes_here` count what is on disk, parts of files and what nobody has written
+    down yet included. `waits` are parts that failed and
     will be tried again, each sentence once.
     """
     now = db_now()
-    begun = source.files.filter(arrived__gt=0).exclude(state=SourceFileState.DONE)
-    arrived = sum(begun.values_list("arrived", flat=True))
+    here = here_of(source, now)
     open_parts = Part.objects.filter(source=source, done=False)
     waits = open_parts.exclude(sentence="").filter(Q(next_try_at__gt=now) | Q(tries__gt=0))
     return {
@@ -33,8 +37,8 @@ def progress_of(source: Source) -> dict[str, object]:
         "bytes_there": source.there_bytes,
         "files_moved": source.moved_files,
         "bytes_moved": source.moved_bytes,
-        "files_here": source.there_files + source.moved_files,
-        "bytes_here": source.there_bytes + source.moved_bytes + arrived,
+        "files_here": min(source.listed_files, here.files + here.files_air),
+        "bytes_here": min(source.listed_bytes, here.bytes + here.bytes_air),
         "next_try_at": source.next_try_at,
         "parts_left": open_parts.count(),
         "parts_claimed": open_parts.filter(claimed_until__gt=now).count(),
@@ -47,6 +51,28 @@ def progress_of(source: Source) -> dict[str, object]:
         "problems": source.problems[:MOST_NAMED],
         "may": _may(source),
     }
+
+
+@dataclass(frozen=True)
+class Here:
+    """What of a source is on disk: written down, and in the air."""
+
+    files: int
+    bytes: int
+    files_air: int
+    bytes_air: int
+
+
+def here_of(source: Source, now: datetime) -> Here:
+    begun = source.files.filter(arrived__gt=0).exclude(state=SourceFileState.DONE)
+    arrived = begun.aggregate(n=Sum("arrived", default=0))["n"]
+    files, size = claims.air_of(source.pk, now) if source.state in AT_WORK else (0, 0)
+    return Here(
+        source.there_files + source.moved_files,
+        source.there_bytes + source.moved_bytes + arrived,
+        files,
+        size,
+    )
 
 
 def _named(source: Source, state: SourceFileState) -> list[dict[str, str]]:

@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 
 from portal.base.clock import db_now
 from portal.base.turns import is_ending, is_over
 from staging.models import Source
 from staging.sync import claims, listing, record
 from staging.sync.copying import Order, Outcome, copy
+from staging.sync.counting import look_at_source
 from staging.sync.errors import SourceAway, Trouble
 from staging.sync.opening import reader_of
 from staging.sync.readers import Page, Reader
@@ -32,6 +33,7 @@ THREADS = 8
 PER_SOURCE = 6  # threads; the others are kept for whoever comes next
 AHEAD = 2  # parts that a thread is given, so that it need not wait for the database in between
 LOOK_S = 0.5  # between two looks for other sources
+NOTE_S = 1.0  # between two notes of how far it is
 LAST_CLAIM_S = 1.0  # before the end nothing new is begun
 GRACE_S = 12.0  # for threads to notice the end
 ENDING_S = 3.0  # the same, where the whole worker is to end
@@ -98,6 +100,8 @@ class Pump:
         self.nothing: set[int] = set()
         self.did = 0
         self.seat: int | None = None
+        self.air: dict[int, Order] = {}  # by part
+        self.noted_at = float("-inf")
 
     def run(self) -> int:
         """Work until the time is over or nothing is left to do: outcomes that were recorded."""
@@ -107,6 +111,7 @@ class Pump:
                 if not self.flying.total():
                     break
                 self._collect(LOOK_S)
+                self._note()
             self._land()
         finally:
             self.crew.dismiss()
@@ -119,6 +124,7 @@ class Pump:
         end = self.until + GRACE_S
         while self.flying.total() and (self.checks or time.monotonic() < end):
             self._collect(LOOK_S)
+            self._note()
             if self.seat is not None:
                 claims.keep_seat(self.seat, db_now())
             if is_ending():
@@ -182,6 +188,7 @@ class Pump:
         for some in (orders[n::most] for n in range(min(most, len(orders)))):
             self.flying[source.pk] += 1
             self.checks += sum(order.kind == PartKind.CHECK for order in some)
+            self.air |= {order.part: order for order in some}
             self.crew.give(self._copy(reader, some), self.flying.total() - 1)
         return True
 
@@ -259,9 +266,13 @@ class Pump:
         self.flying[source_id] -= sum(outcome.last for outcome in outcomes)
         self.checks -= sum(outcome.order.kind == PartKind.CHECK for outcome in outcomes)
         self.nothing.discard(source_id)
+        for outcome in outcomes:
+            self.air.pop(outcome.order.part, None)
         for attempt in range(TRIES):
             try:
-                record.record(source_id, outcomes)
+                with transaction.atomic():  # nobody sees it neither in the air nor written down
+                    record.record(source_id, outcomes)
+                    self._note_air()
                 break
             except OperationalError:  # a deadlock with an upload of the same bytes, say
                 if attempt == TRIES - 1:
@@ -270,6 +281,29 @@ class Pump:
         self.did += len(outcomes)
         if any(isinstance(outcome.trouble, SourceAway) for outcome in outcomes):
             self.looked_at = float("-inf")  # it is left alone for a while
+
+    # -- how far it is
+
+    def _note(self) -> None:
+        """Once a second: what is in the air, and the estimates of the sources at work."""
+        now_s = time.monotonic()
+        if now_s - self.noted_at < NOTE_S:
+            return
+        self.noted_at = now_s
+        self._note_air()
+        at_work = [source for source in self.sources if self.flying[source.pk]]
+        for source in at_work:
+            with self._alone(source.pk):
+                look_at_source(source.pk, db_now())
+
+    def _note_air(self) -> None:
+        if self.seat is None:
+            return
+        air: dict[int, list[int]] = {}
+        for order in self.air.values():
+            both = air.setdefault(order.source, [0, 0])
+            both[0], both[1] = both[0] + order.tally.files, both[1] + order.tally.bytes
+        claims.note_air(self.seat, air)
 
     def _take_page(self, turned: Turned) -> None:
         step = turned.step

@@ -1,10 +1,12 @@
 """What the tests of staging share: datasets, and bytes in them."""
 
 import io
+from datetime import datetime, timedelta
 
 import pytest
 
-from staging import services
+from portal.base.clock import db_now
+from staging import progress, services
 from staging.models import Dataset, File
 from staging.states import DatasetState
 
@@ -48,3 +50,21 @@ def staged(team, owner, put):
         return dataset
 
     return stage
+
+
+class Clock:
+    """The time that looks at transfers are told; it stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now: datetime = db_now()
+
+    def tick(self, seconds: float) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+
+@pytest.fixture
+def clock(db, monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "db_now", lambda: clock.now)
+    return clock

@@ -12,11 +12,10 @@ from django.test.utils import CaptureQueriesContext
 
 from portal.base.clock import db_now
 from staging import services
-from staging.models import Connection, Dataset, Part, ServerFolder, Source, SourceFile
-from staging.progress import _cursor
+from staging.models import Connection, Dataset, Part, ServerFolder, Source, SourceFile, Transfer
 from staging.states import DatasetReason
 from staging.sync import asking, connections, serverfolders, sources
-from staging.sync.panel import pace_of
+from staging.sync.counting import look_at_source
 from staging.sync.s3 import S3Reader
 from staging.sync.states import Access, SourceKind, SourceState
 from tests.forms import inputs_of
@@ -446,19 +445,6 @@ def begin_folder(folder: ServerFolder) -> Source:
     return sources.create_source(dataset=dataset, choice=choice, actor=OWNER)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        ((None, None, None), "not known yet"),
-        ((2_000_000, 400, 400), "2 MB a second, about 6 min left."),
-        ((2_000_000, 400, 700), "about 6 min left; 11 min at the slow end of what was seen."),
-        ((100, 9 * 86400 + 5, 10 * 86400), "this takes 9 days; this portal has no faster way."),
-    ],
-)
-def test_the_pace_in_words(seconds, words):
-    assert words in pace_of(dict(zip(("rate_bps", "p50_s", "p90_s"), seconds, strict=True)))
-
-
 def test_silent_sources_do_not_take_every_thread(mate_client, archive, monkeypatch):
     monkeypatch.setattr(asking, "PATIENCE_S", 0.01)
     with ExitStack() as stack:
@@ -566,18 +552,19 @@ class TestDataset:
         assert source.sentence in page
         assert "It is tried again" in page
 
-    def test_rate_and_time_left_are_made_of_what_polls_saw(self, mate_client, folder):
+    def test_rate_and_time_left_are_those_of_looks_at_the_sync(self, mate_client, folder):
         source = begin_folder(folder)
         listed(source)
+        assert "not known yet" in self.live(mate_client, source)
+        now = db_now() - timedelta(seconds=5)
+        for second in range(6):
+            SourceFile.objects.filter(source=source).update(arrived=second * 120)
+            look_at_source(source.pk, now + timedelta(seconds=second))
         page = self.live(mate_client, source)
-        assert "not known yet" in page
-        assert "since=" in page
-        now = int(db_now().timestamp() * 1000)
-        samples = [(now - 10_000, 0), (now - 5_000, 300), (now - 2_000, 500)]
-        SourceFile.objects.filter(source=source).update(arrived=600)
-        page = self.live(mate_client, source, f"?since={_cursor(0, 0, samples)}")
-        assert "60 bytes a second, about" in page
+        assert "120 bytes a second, about" in page
+        assert "9 times in 10 within" in page
         assert "600 bytes of 1.5 kB" in page
+        assert not Transfer.objects.get().complete
 
     def test_what_is_tried_again_is_named(self, mate_client, folder):
         source = begin_folder(folder)
