@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Max, Q
 
+from jobs.awaited import awaited
 from jobs.endings import ending
 from jobs.held import held_ms
 from jobs.models import Job, JobQuerySet, Shard
 from jobs.states import JobState, Outcome, ShardState
 from jobs.waits import wait_sentences
+from portal.base.clock import db_now
 from portal.teams.models import Team
 
 
@@ -65,6 +67,8 @@ def listed(jobs: Iterable[Job]) -> list[Row]:
     rows = list(jobs)
     held, pieces = held_ms(rows), _pieces(rows)
     waits = wait_sentences([job for job in rows if job.state == S.QUEUED])
+    data = awaited([job for job in rows if job.state == S.STAGING], db_now())
+    waits |= {pk: f"{sentence} Not metered." for pk, sentence in data.items()}
     found = []
     for job in rows:
         mine = pieces.get(job.pk, Pieces())

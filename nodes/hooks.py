@@ -7,10 +7,11 @@ from jobs import held as job_held
 from jobs import waits as job_waits
 from jobs.models import Job, Shard
 from jobs.signals import cancel_asked, job_ended, shard_ended, shard_queued
-from nodes import capacity, doubt, held, leases, records, tasks, waits
+from nodes import capacity, doubt, hauls, held, leases, records, tasks, waits
 from nodes.models import Lease
 from nodes.states import BEFORE_GRANT, TERMINAL, LeaseReason, LeaseState
 from portal.base.wake import wake
+from staging.estimates import notes
 from staging.uploads import register_holder
 
 
@@ -18,6 +19,7 @@ def connect() -> None:
     job_capacity.register(capacity.problem)
     job_held.register(held.held_by_job)
     job_waits.register(waits.wait_sentences)
+    notes.register(hauls.look)
     register_holder("lease", lease_may_upload)
     job_ended.connect(_job_ended, dispatch_uid="nodes.job_ended")
     shard_ended.connect(_shard_ended, dispatch_uid="nodes.shard_ended")

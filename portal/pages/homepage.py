@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db.models import Count, Q, QuerySet
 
+from jobs.awaited import awaited
 from jobs.models import Job
 from jobs.states import JobState, Outcome
 from nodes.meter import held_until
@@ -13,7 +14,9 @@ from nodes.states import METERED
 from nodes.waits import explained
 from portal.base.clock import milliseconds
 from portal.teams.models import Team
-from staging.listing import totals_of
+from staging.estimates.shown import Shown, all_shown
+from staging.estimates.subjects import of_dataset
+from staging.listing import Totals, totals_of
 from staging.models import Dataset
 from staging.states import DatasetState
 
@@ -46,11 +49,13 @@ def page_context(team: Team, at: datetime) -> dict:
     running = list(_counted(mine.filter(state=JobState.ACTIVE))[:FEW])
     in_line = mine.filter(state__in=[JobState.QUEUED, JobState.STAGING])
     waiting = list(explained(_counted(in_line))[:FEW])
+    _add_awaited(waiting, at)
     _add_held(running, at)
     datasets = Dataset.objects.of_team(team)
     tally = {
         row["state"]: row["n"] for row in mine.order_by().values("state").annotate(n=Count("pk"))
     }
+    on_the_way = datasets.filter(state__in=ON_THE_WAY)
     has_data = datasets.inputs().exclude(state=DatasetState.PURGED).exists()
     return {
         "at": at,
@@ -59,15 +64,18 @@ def page_context(team: Team, at: datetime) -> dict:
         "running_total": tally.get(JobState.ACTIVE, 0),
         "waiting_total": tally.get(JobState.QUEUED, 0) + tally.get(JobState.STAGING, 0),
         "drafts": list(mine.filter(state=JobState.DRAFT)[:FEW]),
-        "moving": [
-            (dataset, totals_of(dataset))
-            for dataset in datasets.filter(state__in=ON_THE_WAY).exclude(kind="output")[:FEW]
-        ],
+        "moving": _moving(list(on_the_way.exclude(kind="output")[:FEW]), at),
         "finished": list(mine.ended().order_by("-ended_at", "-id").select_related("output")[:FEW]),
         "has_jobs": bool(tally),
         "has_data": has_data,
         "next": next_action(tally, has_data),
     }
+
+
+def _moving(datasets: list[Dataset], at: datetime) -> list[tuple[Dataset, Totals, Shown | None]]:
+    """Each with its counts, and how it gets on where that is known."""
+    going = all_shown([of_dataset(dataset.code) for dataset in datasets], at)
+    return [(row, totals_of(row), going.get(of_dataset(row.code))) for row in datasets]
 
 
 def next_action(tally: dict[str, int], has_data: bool) -> NextAction:
@@ -84,6 +92,13 @@ def next_action(tally: dict[str, int], has_data: bool) -> NextAction:
         "Describe a job",
         "job_new",
     )
+
+
+def _add_awaited(jobs: list[Job], at: datetime) -> None:
+    """Put `awaited` on each job that waits for its data: which, how far, and when."""
+    found = awaited([job for job in jobs if job.state == JobState.STAGING], at)
+    for job in jobs:
+        job.awaited = found.get(job.pk, "")  # type: ignore[attr-defined]
 
 
 def _add_held(jobs: list[Job], at: datetime) -> None:

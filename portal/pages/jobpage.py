@@ -8,6 +8,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Case, F, Prefetch, QuerySet, TextField, Value, When
 
 from jobs import clearing
+from jobs.awaited import awaited, how_far
 from jobs.endings import ending
 from jobs.models import Job, Shard
 from jobs.states import JobState, Outcome, Reason, ShardState
@@ -18,11 +19,15 @@ from portal.base.icons import look_of
 from portal.base.words import hms_column
 from portal.pages import attempts, pieces
 from portal.pages.history import history
+from portal.pages.hops import hops_of
 from portal.pages.retention import Retention, retention
 from portal.pages.sealed import sealed_sentence
 from portal.pages.steps import Marks, Step, current_step, steps
 from portal.pages.timeline import Held, Timeline, rough_timeline, timeline
+from staging.estimates.shown import all_shown
+from staging.estimates.subjects import of_dataset
 from staging.models import Dataset, File
+from staging.states import DatasetState
 
 PIECES_PER_PAGE = 25
 EXACT = 250  # attempts up to which the bar is drawn to the millisecond
@@ -90,7 +95,7 @@ def page_context(job: Job, at: datetime, *, only: str = "", page: str | None = N
         **_progress(job, at, live, rows),
         **_pieces_table(job, at, rows, only, page),
         **_nodes(job, at, live, rows),
-        **_data(job),
+        **_data(job, at),
     }
 
 
@@ -110,8 +115,9 @@ def _progress(job: Job, at: datetime, live: list[Lease], rows: list[tuple]) -> d
             pieces=len(rows),
             delivering=any(state == ShardState.DELIVERING for state, _ in states),
             released=all(s in (ShardState.DELIVERING, ShardState.ENDED) for s, _ in states),
-            sentence=_sentence(job, marks, waits, states),
+            sentence=_sentence(job, marks, waits, states, at),
         ),
+        "hops": hops_of(job, at),
         "line": line,
         "meter": held.meter,
         "gpus_held": sum(lease.gpu_count for lease in live if lease.state in METERED),
@@ -151,13 +157,22 @@ def _nodes(job: Job, at: datetime, live: list[Lease], rows: list[tuple]) -> dict
     }
 
 
-def _data(job: Job) -> dict:
+def _data(job: Job, at: datetime) -> dict:
     files = _output_files(job)
+    kept = stored(job)
+    going = (
+        all_shown([of_dataset(row.dataset.code) for row in kept], at) if not job.queued_at else {}
+    )
     staged = bool(job.output and job.output.state == "staged")
     return {
         "files": files,
         "output_ready": bool(job.state == JobState.ENDED and files and staged),
-        "stored": stored(job),
+        "stored": kept,
+        "far": {
+            row.dataset.code: how_far(row.dataset, going.get(of_dataset(row.dataset.code)))
+            for row in kept
+            if not job.queued_at and row.dataset.state != DatasetState.STAGED
+        },
     }
 
 
@@ -192,7 +207,9 @@ def _is_silent(node: Node, at: datetime) -> bool:
     )
 
 
-def _sentence(job: Job, marks: Marks, waits: list[SchedulerReason], states: list) -> str:
+def _sentence(
+    job: Job, marks: Marks, waits: list[SchedulerReason], states: list, at: datetime
+) -> str:
     if job.state == JobState.ENDED:
         bad = sum(outcome not in ("", Outcome.SUCCEEDED) for _, outcome in states)
         share = f" {bad} of {len(states)} pieces." if len(states) > 1 and bad else ""
@@ -205,6 +222,8 @@ def _sentence(job: Job, marks: Marks, waits: list[SchedulerReason], states: list
         return sealed_sentence(job)
     if step == "waiting" and waits:
         return waits[0].sentence
+    if step == "staging" and (data := awaited([job], at).get(job.pk)):
+        return f"{data} Nothing is held and nothing is metered."
     return STEP_SENTENCES.get(step, "")
 
 
