@@ -19,7 +19,7 @@ WORKERS ?= 2
 TESTS ?= tests
 MARKS ?=
 
-.PHONY: help run demo test check format lock bench-uploads bench-pages clean
+.PHONY: help run demo test check format lock bench-uploads bench-eta bench-pages clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ lock: ## Resolve the dependencies again and write both locks
 bench-uploads: ## Measure uploads beside @tus/server; ARGS="--pairs 3 --only large,small"
 	@$(BOOTSTRAP) dev
 	@$(PY) -m tests.bench.uploads $(ARGS)
+
+bench-eta: ## Measure how right the times left of transfers are; ARGS="--changing 20 --steady 5"
+	@$(BOOTSTRAP) dev
+	@$(PY) -m tests.bench.eta $(ARGS)
 
 bench-pages: ## Measure the live part of a job page with 10,000 pieces; ARGS="--pieces 1000"
 	@$(BOOTSTRAP) dev
