@@ -54,6 +54,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--steady", type=int, default=9, help="syncs over the steady link (9)")
     parser.add_argument("--steps", type=int, default=2, help="syncs of each step (2)")
     parser.add_argument("--seed", type=int, default=4, help="of the times of changes (4)")
+    parser.add_argument("--verbose", action="store_true", help="each estimate of each step")
     return parser.parse_args()
 
 
@@ -174,6 +175,9 @@ class Bench:
 
             run = self.sync(connection, "", jump)
             link.close()
+            if self.asked.verbose:
+                for told in run.told:
+                    say(f"  {told.at:5.1f} s: {told.p50:5.1f} to {told.p90:5.1f}, {told.left:5.1f}")
             name = f"{before / MB:.0f} to {after / MB:.0f} MB/s"
             followed.setdefault(name, []).append(round(run.followed_after(stepped[0]), 1))
             say(f"step {name}: followed after {followed[name][-1]} s of {run.took:.0f} s")
