@@ -19,6 +19,8 @@ from staging.states import DatasetState, UploadState
 
 PUMP_SECONDS = 20
 BATCH = 500
+REST = 4  # times what a look took, before the next
+_measured = (0.0, 0.0)  # when this process looked last: beginning and end
 log = structlog.get_logger(__name__)
 
 
@@ -96,8 +98,15 @@ def notify() -> None:
 
 @shared_task(name="staging.tasks.measure", time_limit=60)
 def measure() -> None:
-    """Look at what moves, so that it is known when it will be there."""
+    """Look at what moves, so that it is known when it will be there; where that takes long, less
+    often, as passes of the scheduler wait behind it."""
+    global _measured
+    began = time.monotonic()
+    last_began, last_ended = _measured
+    if began - last_ended < REST * (last_ended - last_began):
+        return
     notes.look_at_all(db_now())
+    _measured = began, time.monotonic()
 
 
 @shared_task(name="staging.tasks.sweep")

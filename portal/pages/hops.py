@@ -46,4 +46,4 @@ def _hop(job: Job, lease: Lease, going: Shown | None) -> Hop | None:
     fetches = lease.state == LeaseState.PLACED
     piece = f" of piece {lease.shard.index}" if job.shard_count > 1 else ""
     way = f"to node {lease.node.name}" if fetches else f"from node {lease.node.name}"
-    return Hop(f"{'Data' if fetches else 'Output'}{piece} {way}", going.sentence)
+    return Hop(f"{'Data' if fetches else 'Output'}{piece} {way}", f"{going.amount}: {going.pace}")

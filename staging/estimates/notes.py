@@ -214,6 +214,20 @@ class _Book:
             transfer.moved_at, self.learned = now, True
         transfer.moving = count.moving
 
+    def close(self, at: datetime, free: int | None) -> None:
+        """The rest has come, and it is known how wrong each forecast was."""
+        transfer, before = self.transfer, self.done
+        transfer.files_done, transfer.bytes_done = transfer.files, transfer.bytes
+        transfer.bytes_free = transfer.bytes_free if free is None else free
+        work = self.done - before
+        if work and work.bytes <= 0 and transfer.bytes_free:
+            return  # it was there already: that is no time of the link
+        if transfer.moving:
+            seconds = max(0.001, (at - transfer.moved_at).total_seconds())
+            self.track.step(self.fit, work, seconds)
+        self.track.finish(self.errors)
+        self.learned = True
+
     def say(self, now: datetime, idle_s: float | None) -> None:
         """The forecast of this moment, or that it is not known."""
         transfer = self.transfer
@@ -278,21 +292,14 @@ def end(transfer: Transfer, *, at: datetime, complete: bool, bytes_free: int | N
 
 
 def _end(transfer: Transfer, at: datetime, complete: bool, free: int | None) -> None:
-    transfer.refresh_from_db()
+    # In the order of a look: transfer, then link. Of two that end at once over a link, both teach.
+    transfer = Transfer.objects.select_for_update().get(pk=transfer.pk)
     if transfer.ended_at is not None:
         return
-    # Of two transfers that end at once, both teach.
     transfer.link = Link.objects.select_for_update().get(pk=transfer.link_id)
     book = _Book(transfer)
     if complete:
-        before = book.done
-        transfer.files_done, transfer.bytes_done = transfer.files, transfer.bytes
-        transfer.bytes_free = transfer.bytes_free if free is None else free
-        seconds = max(0.001, (at - transfer.moved_at).total_seconds())
-        if transfer.moving:
-            book.track.step(book.fit, book.done - before, seconds)
-        book.track.finish(book.errors)
-        book.learned = True
+        book.close(at, free)
     transfer.ended_at, transfer.complete, transfer.moving = at, complete, False
     transfer.rate = transfer.p50_s = transfer.p90_s = None
     book.save(at)

@@ -236,7 +236,7 @@ class Track:
 
     def step(self, fit: Fit, work: Work, seconds: float) -> None:
         """Some work was seen to be done in some moving seconds; the link learns from it, too."""
-        if seconds <= 0 or not work:
+        if seconds <= 0 or not work or min(work.files, work.bytes) < 0:
             return
         self.clock, self.steps = self.clock + seconds, self.steps + 1
         self.done = Work(self.done.files + work.files, self.done.bytes + work.bytes)
