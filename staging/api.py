@@ -14,6 +14,7 @@ from portal.base.bodies import any_json
 from portal.base.errors import DomainError, TooLarge
 from portal.base.failures import wants_json
 from portal.base.middleware import reads_pieces
+from portal.base.small import PACK_TYPE
 from portal.base.words import in_bytes
 from portal.teams.access import actor_of
 from staging import body, services
@@ -26,7 +27,6 @@ from staging.progress import progress_of, unfinished_of
 from staging.tusheaders import content_length
 
 FIELDS = {"path", "size", "digest", "executable", "modified", "chunks"}
-PACK_TYPE = "application/x-e31-pack"
 CHUNK = re.compile(r"[0-9a-f]{64}", re.ASCII)
 LARGEST_NUMBER = 2**63 - 1
 LARGEST_MANIFEST = 8 * 2**20

@@ -15,6 +15,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from portal.base.errors import DomainError, Forbidden, NotFound
 from portal.base.middleware import reads_pieces
+from portal.base.small import PATCH_TYPE
 from portal.teams.access import actor_of, current_membership
 from staging import body
 from staging.access import my_input
@@ -45,7 +46,6 @@ EXTENSIONS = (
     "creation,creation-with-upload,creation-defer-length,expiration,checksum,termination,"
     "concatenation"
 )
-PATCH_TYPE = "application/offset+octet-stream"
 METHODS = "OPTIONS, POST, HEAD, PATCH, DELETE"
 
 type View = Callable[..., HttpResponseBase]

@@ -17,6 +17,7 @@ from django.shortcuts import render
 
 from portal.base.errors import CutShort, DomainError
 from portal.base.failures import bad_request, outage, plain, unavailable, wants_json
+from portal.base.small import AS_THEY_ARRIVE, SMALL_BODY
 from portal.base.words import in_bytes
 
 # What a program is told in the ordinary course of things: it looks again and goes on from there.
@@ -100,7 +101,11 @@ class BodyMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view, args, kwargs: dict) -> HttpResponse | None:
-        """Views that are exempt of the CSRF check read, and check, what they take by themselves."""
+        """Views that are exempt of the CSRF check read, and check, what they take by themselves;
+        they ask first who sends it."""
+        exempt = getattr(view, "csrf_exempt", False)
+        if not exempt and (refusal := _from_nobody(request)):
+            return refusal
         if getattr(view, "reads_pieces", False):
             return _too_large(request)
         if "HTTP_TRANSFER_ENCODING" in request.META:  # Django would see an empty body
@@ -110,13 +115,28 @@ class BodyMiddleware:
             return None
         if refusal := _too_large(request):
             return refusal
-        if request.method != "POST" or getattr(view, "csrf_exempt", False):
+        if request.method != "POST" or exempt:
             return None
         try:
             read_whole(request)
         except CutShort as error:
             return plain(request, error.status, error.code, "This did not come whole", str(error))
         return None
+
+
+def _from_nobody(request: HttpRequest) -> HttpResponse | None:
+    """A thread would wait for such a body, one that the server does not collect, as long as
+    somebody likes."""
+    most = 0 if request.content_type in AS_THEY_ARRIVE else SMALL_BODY
+    if _length(request) <= most or request.user.is_authenticated:
+        return None
+    if wants_json(request):  # it knows what to do then
+        return plain(request, 401, "sign_in", "Sign in first", "Sign in to go on.")
+    sentence = (
+        f"Sign in first: at most {in_bytes(SMALL_BODY)} of a form are taken from somebody who is "
+        "not signed in. Nothing of this was read."
+    )
+    return plain(request, 413, "too_large", "This is too large", sentence)
 
 
 def _too_large(request: HttpRequest) -> HttpResponse | None:
