@@ -5,7 +5,7 @@ rest of a head or body, for room to send, and at the end for the client to hang 
 that just stay connected would hold up everybody, and a body that is cut counts as whole. Here
 
 - `worker` has one thread that waits for all connections, and a few that answer;
-- `connection` collects a head beside the others: a thread takes it when it is whole;
+- `connection` collects a head and a small body beside the others: a thread takes whole ones;
 - `pace` tells clients that are slow to send or to take bytes, so that their connections are cut;
 - `bodies` raises where a body ends before the end that was announced;
 - `lingering` ends connections, all at once;

@@ -1,5 +1,5 @@
-"""A connection between its requests: the head is collected here, and takes no thread before it is
-whole."""
+"""A connection between its requests: the head, and a small body after it, are collected here, and
+take no thread before they are whole."""
 
 import re
 import socket
@@ -10,6 +10,7 @@ from typing import Any
 
 from gunicorn.http.errors import LimitRequestHeaders, ParseException
 
+from portal.base.small import AS_THEY_ARRIVE, SMALL_BODY
 from portal.server import limits
 from portal.server.bodies import Parser, is_unread
 from portal.server.pace import Pace
@@ -17,6 +18,17 @@ from portal.server.pace import Pace
 PIECE = 8192  # bytes; what a body needs is read by its reader, in larger pieces
 END = b"\r\n\r\n"
 BARE = re.compile(rb"(?<!\r)\n")  # ends no line
+NO_BODY = (b"GET ", b"HEAD ", b"PATCH ")  # none that Django reads as a whole
+LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*(\d{1,6})[ \t]*\r\n", re.IGNORECASE)
+SHOWN = re.compile(  # to the view as it arrives
+    rb"\r\n(?:transfer-encoding:|content-type:[ \t]*(?:%s)[ \t]*[;\r])"
+    % b"|".join(re.escape(kind.encode()) for kind in AS_THEY_ARRIVE),
+    re.IGNORECASE,
+)
+EXPECT = re.compile(
+    rb"[^\r]* HTTP/1\.1\r\n(?:[^\r]*\r\n)*?expect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE
+)
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Connection:
@@ -28,7 +40,9 @@ class Connection:
         self.sock, self.client, self.server = sock, client, server
         self.fd = sock.fileno()
         self.parser = Parser(cfg, sock, client)
-        self.head = bytearray()
+        self.head = bytearray()  # and the small body after it
+        self.wanted = 0  # bytes of both, once that is known
+        self.told_to_go_on = False
         self.since = 0.0
         self.until: float | None = None
         self.request: Any = None  # that a thread answers
@@ -48,42 +62,73 @@ class Connection:
     def arrive(self) -> bool:
         """Take what is there of a head; whether a thread should have a look at it.
 
-        Raises OSError when the client has gone.
+        Raises OSError when the client has gone, but for one that sent a head: it gets an answer.
         """
         try:
-            data = self.sock.recv(PIECE, socket.MSG_DONTWAIT)
+            data = self.sock.recv(max(PIECE, self.wanted - len(self.head)), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-        if not data:
+        if not data and not self.wanted:
             raise ConnectionError("The client hung up.")
         return self.add(data)
 
     def add(self, data: bytes) -> bool:
-        """A head's clock starts with its first byte."""
-        searched = len(self.head) - len(END) + 1
+        """A head's clock starts with its first byte, a small body's with the end of the head."""
+        searched = max(0, len(self.head) - len(END) + 1)
+        first = not self.head
         self.head += data
-        if self._is_whole(max(0, searched)):
+        if self.wanted:
+            ready = not data or len(self.head) >= self.wanted
+        elif (end := self.head.find(END, searched)) >= 0:
+            ready = self.head.startswith(NO_BODY) or not self._awaits_body(end + len(END))
+        else:
+            ready = self._is_no_head(searched)
+            if first and not ready:
+                self.wait(limits.HEAD_LIMIT_S)
+        if ready:
             self.until = None
-            return True
-        if len(self.head) == len(data):
-            self.wait(limits.HEAD_LIMIT_S)
-        return False
+        return ready
 
-    def _is_whole(self, searched: int) -> bool:
-        """Or cannot become so: a thread says why."""
-        head = self.head
-        if head.find(END, searched) >= 0 or len(head) > limits.LONGEST_HEAD:
+    def _is_no_head(self, searched: int) -> bool:
+        """It cannot become one: a thread says why."""
+        if len(self.head) > limits.LONGEST_HEAD:
             return True
-        return BARE.search(head, searched) is not None
+        return BARE.search(self.head, searched) is not None
+
+    def _awaits_body(self, end: int) -> bool:
+        """Whether a small body is to come behind the head that ends here, and is not here yet."""
+        head = self.head
+        found = LENGTH.search(head, 0, end)
+        length = int(found[1]) if found else 0
+        if len(head) >= end + length or length > SMALL_BODY or SHOWN.search(head, 0, end):
+            return False
+        self.wanted = end + length
+        self.wait(limits.HEAD_LIMIT_S)
+        if EXPECT.match(head, 0, end):
+            self.told_to_go_on = True
+            with suppress(OSError):  # it is gone, which shows soon enough
+                self.sock.send(GO_ON, socket.MSG_DONTWAIT)
+        return True
+
+    def give_up(self) -> bool:
+        """Its time is over. Whether a thread should say so: it finds a body that is cut."""
+        if not self.wanted:
+            return False
+        self.until = None
+        with suppress(OSError):  # it ended meanwhile
+            self.sock.shutdown(socket.SHUT_RD)
+        return True
 
     def next_request(self) -> Any:
         """The request whose head was collected. Raises what gunicorn's parser raises."""
-        self.pace, self.cut = None, False
+        self.pace, self.cut, self.wanted = None, False, 0
         if len(self.head) > limits.LONGEST_HEAD and END not in self.head:
             raise LimitRequestHeaders("the head is too large")
         self.parser.unreader.unread(bytes(self.head))
         self.head.clear()
         self.request = next(self.parser)
+        if self.told_to_go_on:
+            self.told_to_go_on = self.request._expected_100_continue = False
         return self.request
 
     def finish(self) -> bool:

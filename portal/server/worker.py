@@ -192,7 +192,10 @@ class Worker(ThreadWorker):
             if conn.until is None:
                 conn.cut_if_slow(now)
             elif conn.until <= now:
-                self._end(conn)
+                if conn.give_up():
+                    self.ready.put(conn)
+                else:
+                    self._end(conn)
         self._resume()
 
     # The threads that answer

@@ -1,6 +1,7 @@
 """Clients that stay connected, send too much or not enough: they hold up nobody but themselves."""
 
 import contextlib
+import itertools
 import select
 import socket
 import sqlite3
@@ -74,16 +75,21 @@ def test_a_hung_request_that_was_overtaken_holds_up_nobody(portal, connect):
     assert is_open(hung)
 
 
-@pytest.mark.parametrize("body", [b"", b"csrfmiddlewaretoken=x", b"{"])
-@pytest.mark.parametrize("path", ["/accounts/login/", "/staging/nosuchcode/manifest"])
-def test_a_body_that_does_not_come_ends_its_request(portal, connect, path, body):
+PATHS = ("/accounts/login/", "/staging/nosuchcode/manifest")
+
+
+@pytest.mark.parametrize("signed_in", [False, True])
+def test_a_body_that_does_not_come_ends_its_request(portal, connect, signed_in):
+    """A small one without a thread, a large one with it."""
+    length, who = (100_000, {"Cookie": portal.signed_in["Cookie"]}) if signed_in else (500, {})
     silent = [connect() for _ in range(MANY)]
-    for sock in silent:
+    bodies = itertools.cycle(itertools.product(PATHS, (b"", b"csrfmiddlewaretoken=x", b"{")))
+    for sock, (path, body) in zip(silent, bodies, strict=False):
         kind = "application/json" if body == b"{" else "application/x-www-form-urlencoded"
-        sock.sendall(head("POST", path, {"Content-Length": "500", "Content-Type": kind}) + body)
+        headers = {"Content-Length": str(length), "Content-Type": kind, **who}
+        sock.sendall(head("POST", path, headers) + body)
     assert portal.request("GET", "/healthz").status == 200
-    for sock in silent:
-        assert Answer.read(sock).status in (400, 403, 404)
+    assert {Answer.read(sock).status for sock in silent} == {400}
 
 
 def is_cut(sock: socket.socket) -> bool:
@@ -124,6 +130,70 @@ def test_requests_in_one_packet_are_answered_one_by_one(portal, connect):
     body = head("POST", "/agent/v1/poll", {"Content-Length": "5"}) + b"hello"
     sock.sendall((head("GET", "/healthz", {}) + body) * 30)
     assert [Answer.read(sock).status for _ in range(60)] == [200, 401] * 30
+
+
+def small_form(**more: str) -> bytes:
+    """Without a token: who reads it whole answers 403, who finds it cut 400."""
+    kind = {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": "30000"}
+    return head("POST", "/accounts/login/", kind | named(more)) + b"login=" + b"a" * 29_994
+
+
+def has_answer(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json", "x/y"])
+@pytest.mark.parametrize("cut", [-1, -30_000])
+def test_a_small_form_that_does_not_end_takes_no_thread(portal, connect, kind, cut):
+    """Each would take one for as long as nothing comes."""
+    silent = [connect() for _ in range(MANY)]
+    for sock in silent:
+        sock.sendall(small_form(Content_Type=kind)[:cut])
+    assert portal.request("GET", "/healthz").status == 200
+    assert not any(has_answer(sock) for sock in silent)
+    for sock in silent:
+        sock.shutdown(socket.SHUT_WR)
+    assert {Answer.read(sock).status for sock in silent} == {400}
+
+
+@pytest.mark.parametrize("before", [b"", head("GET", "/healthz", {}), small_form()])
+def test_a_small_form_that_came_in_pieces_is_read(portal, connect, before):
+    """Behind another request in the same packet, and with one behind it, too."""
+    sock = connect()
+    whole = before + small_form() + head("GET", "/healthz", {})
+    first = len(before) + 200
+    sock.sendall(whole[:first])
+    if before:
+        assert Answer.read(sock).status in (200, 403)
+    for at in range(first, len(whole), 999):
+        sock.sendall(whole[at : at + 999])
+        portal.request("GET", "/healthz")  # it has been looked at
+    assert [Answer.read(sock).status for _ in range(2)] == [403, 200]
+
+
+def test_small_forms_in_one_packet_are_answered_one_by_one(portal, connect):
+    sock = connect()
+    form = head("POST", "/accounts/login/", {"Content-Length": "7"}) + b"login=a"
+    sock.sendall((form + head("GET", "/healthz", {})) * 30)
+    assert [Answer.read(sock).status for _ in range(60)] == [403, 200] * 30
+
+
+def test_who_asks_before_a_small_form_is_told_once(portal, connect):
+    sock, form = connect(), small_form(Expect="100-continue")
+    for _ in range(2):
+        sock.sendall(form[:-30_000])
+        assert Answer.read(sock).status == 100
+        sock.sendall(form[-30_000:])
+        assert Answer.read(sock).status == 403
+
+
+def test_an_upload_shows_its_bytes_as_they_arrive(portal, connect):
+    """Small as it is, in either way of sending it."""
+    for sent in ("PATCH", "POST"):
+        address, sock = portal.new_upload(100), connect()
+        top = patch_head(address, 0, 100).replace(b"PATCH", sent.encode(), 1)
+        sock.sendall(top.replace(b"\r\n", b"\r\nX-HTTP-Method-Override: PATCH\r\n", 1) + b"x" * 9)
+        until(lambda at=address: portal.offset(at) == 9, "what came is kept")
 
 
 @pytest.mark.parametrize(
