@@ -39,7 +39,8 @@ class BadFraming(ValueError):
 
 
 def is_chunked(environ: dict[str, Any]) -> bool:
-    return "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
+    """And nothing else: what was compressed before is not taken for the file."""
+    return environ.get("HTTP_TRANSFER_ENCODING", "").strip(" \t").lower() == "chunked"
 
 
 type Piece = bytes | memoryview
@@ -251,6 +252,12 @@ def _joined(parts: list[bytes]) -> Iterator[bytes]:
         yield whole
 
 
+def _check_line(line: bytes) -> None:
+    """Whoever passes the request on may have seen another end of the line."""
+    if b"\r" in line or b"\n" in line:
+        raise BadFraming("A line of the chunked body does not end with CR and LF.")
+
+
 class Frames:
     """Takes chunked framing (RFC 9112, 7.1) off bytes as they come.
 
@@ -308,8 +315,10 @@ class Frames:
         if end < 0:
             if len(self.buffer) - self.at > LONGEST_LINE + 1:
                 raise BadFraming("A line of the chunked body is too long.")
+            _check_line(self.rest.removesuffix(b"\r"))
             return None
         line, self.at = self.buffer[self.at : end], end + 2
+        _check_line(line)
         return line
 
     def _take(self, line: bytes) -> None:
@@ -329,7 +338,9 @@ class Frames:
             raise BadFraming("The trailer of the chunked body is too long.")
 
     def _begin(self, line: bytes) -> None:
-        digits = line.partition(b";")[0].rstrip(b" \t")
+        digits, extended, _ = line.partition(b";")
+        if extended:
+            digits = digits.rstrip(b" \t")
         if not digits or len(digits) > 15 or digits.strip(b"0123456789abcdefABCDEF"):
             raise BadFraming("A chunk's size is not a hexadecimal number.")
         self.left = int(digits, 16)

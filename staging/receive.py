@@ -7,7 +7,7 @@ the row counts them (staging.writer); the last one makes the file complete (stag
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
-from staging.body import Pieces
+from staging.body import BadFraming, Pieces
 from staging.checksums import Checksum
 from staging.errors import TooLong, WrongOffset
 from staging.models import Upload
@@ -31,7 +31,8 @@ def receive(
     `announced` is how many bytes are to come, where that is known; `length` is the whole length,
     for an upload that was begun without one; `may_go_on` is asked every few seconds, and NotFound
     raised once it says no. Raises WrongOffset, Gone, NoRoom, TooLong, TooLarge,
-    DigestMismatch, ChecksumMismatch or Busy; what arrived before is kept.
+    DigestMismatch, ChecksumMismatch or Busy; what arrived before is kept. So it is when the framing
+    of a chunked body breaks (BadFraming), unless a checksum covers it.
     """
     if upload.state == UploadState.COMPLETE:
         return _nothing_to_add(upload, offset, announced)
@@ -46,8 +47,13 @@ def receive(
         if length is not None:
             writer.settle_length(length)
         writer.announce(announced)
-        for piece in pieces:
-            writer.take(piece)
+        try:
+            for piece in pieces:
+                writer.take(piece)
+        except BadFraming:
+            if checksum is None:
+                writer.end()
+            raise
         writer.end()
     return upload
 

@@ -49,9 +49,12 @@ def number(request: HttpRequest, name: str) -> int:
 
 
 def content_length(request: HttpRequest) -> int | None:
-    """Bytes announced; None for a chunked body, whose end is in its framing."""
+    """Bytes announced; None for a chunked body, whose end is in its framing. Raises DomainError
+    (400) for any other Transfer-Encoding: its bytes are not those of the file."""
     if body.is_chunked(request.META):
         return None
+    if header(request, "Transfer-Encoding") is not None:
+        raise DomainError("The only Transfer-Encoding that is taken is chunked.")
     return number(request, "Content-Length") if request.META.get("CONTENT_LENGTH") else 0
 
 

@@ -169,3 +169,24 @@ def test_a_trailer_has_an_end(trailer):
 
 def test_a_short_trailer_is_dropped():
     assert payload(b"1\r\nx\r\n0\r\n" + b"A: b\r\n" * body.MOST_TRAILERS + b"\r\n") == [b"x"]
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n", b"\r\n\r\n", b"x" * 100])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"1\n",
+        b"1\nx",
+        b"1\rx",
+        b"1;a=b\nx",
+        b"1;a=\rb",
+        b"1 \r\n",
+        b"1\r\nx\r\n0;\n",
+        b"1\r\nx\r\n0\r\nA: b\nC: d",
+        b"1\r\nx\r\n0\r\nA: \rb",
+    ],
+)
+def test_a_line_ends_with_cr_and_lf_only(line, end):
+    """What another parser on the way takes for an end must not be in it."""
+    with pytest.raises(body.BadFraming):
+        payload(line + end)

@@ -144,6 +144,40 @@ class TestCuts:
             assert Answer.read(sock).status == 400
         assert server.offset(address) <= 5
 
+    @pytest.mark.parametrize("size", [5, 10])
+    def test_what_came_before_broken_framing_is_kept(self, server, size):
+        """In one packet with the fault; the last byte of the file makes it complete."""
+        address = server.new_upload(size)
+        with server.connect() as sock:
+            sock.sendall(patch_head(address, 0, None) + b"3\r\nabc\r\n2\r\ndeXX")
+            answer = Answer.read(sock)
+        assert (answer.status, answer.headers["upload-offset"]) == (400, "5")
+        assert server.offset(address) == 5
+
+    def test_a_checksum_keeps_nothing_of_broken_framing(self, server):
+        address = server.new_upload(10)
+        more = b"Upload-Checksum: sha1 " + b"A" * 27 + b"=\r\n"
+        top = patch_head(address, 0, None).replace(b"\r\n", b"\r\n" + more, 1)
+        with server.connect() as sock:
+            sock.sendall(top + b"5\r\nabcdeXX")
+            answer = Answer.read(sock)
+        assert (answer.status, answer.headers["upload-offset"]) == (400, "0")
+        assert server.offset(address) == 0
+
+    @pytest.mark.parametrize("coding", ["gzip, chunked", "identity, chunked", "GZIP,chunked"])
+    def test_another_coding_is_refused(self, server, coding):
+        address = server.new_upload(5)
+        top = patch_head(address, 0, None).replace(b"chunked", coding.encode())
+        pack = f"/staging/{server.dataset}/pack"
+        headers = server.signed_in | {"Content_Type": "application/x-e31-pack"}
+        for first in (top, head("POST", pack, named(headers | {"Transfer_Encoding": coding}))):
+            with server.connect() as sock:
+                sock.sendall(first + b"5\r\nabcde\r\n0\r\n\r\n")
+                answer = Answer.read(sock)
+            assert answer.status == 400
+            assert "Transfer-Encoding" in answer.json()["message"]
+        assert server.offset(address) == 0
+
     def test_two_requests_on_one_connection(self, server):
         """The server's count of the body stays right, so the connection can be used again."""
         data = content(50_000)
