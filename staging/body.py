@@ -164,6 +164,7 @@ class _Direct:
         self.stream.failed = True
 
     def plain(self, reader: Any) -> Generator[Piece]:
+        _begin(reader)
         ahead = reader.unreader.take_buffered()
         if len(ahead) > reader.length:
             reader.unreader.unread(ahead[reader.length :])
@@ -232,6 +233,7 @@ class _Direct:
         return True
 
     def chunked(self, reader: Any) -> Generator[bytes]:
+        _begin(reader)
         unreader = reader.req.unreader
         frames = Frames()
         try:
@@ -244,6 +246,12 @@ class _Direct:
                 unreader.unread(frames.rest)
             else:
                 self._cut()
+
+
+def _begin(reader: Any) -> None:
+    """The portal's server tells a client that asks for it to go on (portal.server.bodies)."""
+    if begin := getattr(reader, "begin", None):
+        begin()
 
 
 def _joined(parts: list[bytes]) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from gunicorn.http.errors import LimitRequestHeaders, ParseException
 
 from portal.base.small import AS_THEY_ARRIVE, SMALL_BODY
 from portal.server import limits
-from portal.server.bodies import Parser, is_unread
+from portal.server.bodies import Parser, go_on, is_unread
 from portal.server.pace import Pace
 
 PIECE = 8192  # bytes; what a body needs is read by its reader, in larger pieces
@@ -28,7 +28,6 @@ SHOWN = re.compile(  # to the view as it arrives
 EXPECT = re.compile(
     rb"[^\r]* HTTP/1\.1\r\n(?:[^\r]*\r\n)*?expect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE
 )
-GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Connection:
@@ -106,8 +105,7 @@ class Connection:
         self.wait(limits.HEAD_LIMIT_S)
         if EXPECT.match(head, 0, end):
             self.told_to_go_on = True
-            with suppress(OSError):  # it is gone, which shows soon enough
-                self.sock.send(GO_ON, socket.MSG_DONTWAIT)
+            go_on(self.sock)
         return True
 
     def give_up(self) -> bool:
@@ -128,7 +126,7 @@ class Connection:
         self.head.clear()
         self.request = next(self.parser)
         if self.told_to_go_on:
-            self.told_to_go_on = self.request._expected_100_continue = False
+            self.told_to_go_on, self.request.body.reader.asked_by = False, None
         return self.request
 
     def finish(self) -> bool:

@@ -185,6 +185,26 @@ def test_who_asks_before_a_small_form_is_told_once(portal, connect):
         assert Answer.read(sock).status == 100
         sock.sendall(form[-30_000:])
         assert Answer.read(sock).status == 403
+    sock.sendall(head("GET", "/healthz", {"Expect": "100-continue"}))
+    assert Answer.read(sock).status == 200
+    older = small_form(Expect="100-continue").replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    sock.sendall(older)
+    assert Answer.read(sock).status == 403
+
+
+def test_an_upload_that_asks_first_is_told_when_it_is_wanted(portal, connect):
+    """Its body is read, in either framing, or it is refused at once."""
+    asks = b"\r\nExpect: 100-continue\r\n"
+    for length, frame in ((10, b"%s"), (None, b"a\r\n%s\r\n0\r\n\r\n")):
+        address, sock = portal.new_upload(20), connect()
+        sock.sendall(patch_head(address, 0, length).replace(b"\r\n", asks, 1))
+        assert Answer.read(sock).status == 100
+        sock.sendall(frame % (b"x" * 10))
+        assert Answer.read(sock).status == 204
+        sock.sendall(patch_head(address, 0, length).replace(b"\r\n", asks, 1))
+        refusal = Answer.read(sock)
+        assert (refusal.status, refusal.headers["connection"]) == (409, "close")
+        assert sock.recv(1) == b""
 
 
 def test_an_upload_shows_its_bytes_as_they_arrive(portal, connect):
