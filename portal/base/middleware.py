@@ -111,6 +111,9 @@ class BodyMiddleware:
         if "HTTP_TRANSFER_ENCODING" in request.META:  # Django would see an empty body
             sentence = "Send the body with a Content-Length; nothing of this one was read."
             return plain(request, 411, "length_required", "This has no length", sentence)
+        if request.content_type in AS_THEY_ARRIVE:  # the server collects none of these
+            sentence = "No upload is taken at this address; nothing of this one was read."
+            return plain(request, 415, "media_type", "This is no form", sentence)
         if getattr(view, "takes_files", False):
             return None
         if refusal := _too_large(request):
@@ -127,8 +130,7 @@ class BodyMiddleware:
 def _from_nobody(request: HttpRequest) -> HttpResponse | None:
     """A thread would wait for such a body, one that the server does not collect, as long as
     somebody likes."""
-    most = 0 if request.content_type in AS_THEY_ARRIVE else SMALL_BODY
-    if _length(request) <= most or request.user.is_authenticated:
+    if _length(request) <= SMALL_BODY or request.user.is_authenticated:
         return None
     if wants_json(request):  # it knows what to do then
         return plain(request, 401, "sign_in", "Sign in first", "Sign in to go on.")
