@@ -25,3 +25,11 @@ def form_data(data: dict, field: str, value: str | bytes | None) -> dict:
     """`data` with `field` replaced, or left out where value is None."""
     rest = {key: item for key, item in data.items() if key != field}
     return rest if value is None else rest | {field: value}
+
+
+def is_refused(response, value: str | bytes | None) -> bool:
+    """Whether a form of somebody who is not signed in was refused: by its field or, where the
+    value is longer than any such form, before anything read it."""
+    if value is not None and len(value) > 2**16:
+        return response.status_code == 413
+    return response.status_code == 200 and bool(response.context["form"].errors)

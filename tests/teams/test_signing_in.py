@@ -9,7 +9,7 @@ from django.urls import NoReverseMatch, reverse
 
 from portal.teams.models import User
 from tests.conftest import PASSWORD
-from tests.hostile import HOSTILE, form_data
+from tests.hostile import HOSTILE, form_data, is_refused
 
 NEW = "seven lamps at sea"
 LOGIN = "/accounts/login/"
@@ -64,11 +64,10 @@ def test_views_of_allauth_that_nobody_asked_for_are_not_there():
 
 @pytest.mark.parametrize("field", ["login", "password"])
 @pytest.mark.parametrize("kind", sorted(HOSTILE))
-def test_hostile_sign_ins_are_form_errors(client, owner, field, kind):
+def test_hostile_sign_ins_are_refused(client, owner, field, kind):
     data = form_data({"login": owner.email, "password": PASSWORD}, field, HOSTILE[kind])
     response = client.post(LOGIN, data)
-    assert response.status_code == 200
-    assert response.context["form"].errors
+    assert is_refused(response, HOSTILE[kind])
     assert "_auth_user_id" not in client.session
 
 
@@ -81,7 +80,7 @@ ELSEWHERE = [
     "https://127.0.0.1.evil.example",
     "\x00",
     "/\t/evil.example",
-    "a" * 100_000,
+    "a" * 50_000,
 ]
 
 
@@ -249,11 +248,10 @@ def test_an_unknown_address_gets_no_mail_and_the_same_answer(client, db, mailout
 
 
 @pytest.mark.parametrize("kind", sorted(HOSTILE))
-def test_hostile_reset_addresses_are_form_errors(client, db, mailoutbox, kind):
+def test_hostile_reset_addresses_are_refused(client, db, mailoutbox, kind):
     data = form_data({"email": ""}, "email", HOSTILE[kind])
     response = client.post("/accounts/password/reset/", data)
-    assert response.status_code == 200
-    assert response.context["form"].errors
+    assert is_refused(response, HOSTILE[kind])
     assert mailoutbox == []
 
 
