@@ -27,10 +27,13 @@ def relay(weed) -> Iterator[Relay]:
 
 @pytest.fixture
 def source(team, weed, bucket, relay) -> Source:
-    """Two prefixes of 36 MiB in a few large files and some small ones; a sync of the first."""
+    """Two prefixes of 60 MiB in a few large files and some small ones; a sync of the first.
+
+    The relay lets no sync of one pass in less than ten seconds: its link has a history then.
+    """
     chance = random.Random(4)  # noqa: S311
     for prefix in "ab":
-        weed.put(bucket, {f"{prefix}/large {n}": chance.randbytes(12 * 2**20) for n in range(3)})
+        weed.put(bucket, {f"{prefix}/large {n}": chance.randbytes(12 * 2**20) for n in range(5)})
         weed.put(bucket, {f"{prefix}/small {n}": chance.randbytes(20_000) for n in range(10)})
     connection = connect(team, None, bucket, endpoint=relay.endpoint)
     return begin(connection, "a")
@@ -41,7 +44,7 @@ def test_a_sync_is_estimated_while_it_copies_and_teaches_its_link(source):
     assert source.dataset.state == DatasetState.STAGED
     notes.look_at_all(db_now())
     row = Transfer.objects.select_related("link").get()
-    assert (row.complete, row.files, row.bytes_done) == (True, 13, 36 * 2**20 + 200_000)
+    assert (row.complete, row.files, row.bytes_done) == (True, 15, 60 * 2**20 + 200_000)
     assert (row.link.kind, row.link.origin) == ("s3", source.connection.endpoint)
     told = list(Estimate.objects.filter(transfer=row))
     assert told
