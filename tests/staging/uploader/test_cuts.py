@@ -13,7 +13,7 @@ HOSTILE = [
     " leading", "trailing ", "two  spaces", "-rf", "--help", "'single'", '"double"', "`tick`",
     "$HOME", "%2e%2e", "100%", "a?b=c&d", "a#b", "semi;colon", "<script>", "&amp;", "{{ x }}",
     "*", "[a-b]", "~", ".hidden", "..two", "x" * 255, "é" * 127, "\N{SNOWMAN}" * 85, "💾 disk",
-    "cafe\u0301", "caf\u00e9", "Case", "case", "bidi\u202egnp.exe", "zero\u200bwidth", "日本語",
+    "cafe\u0301", "caf\u00e9", "Case", "case", "\u05e9\u05dc.exe", "zero\u200bwidth", "日本語",
     "عربى", "!", "a:b", "con text", "null", "undefined", "NaN", "1e3", "__proto__", "constructor",
 ]  # fmt: skip
 
