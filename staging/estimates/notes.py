@@ -96,19 +96,19 @@ def look_at_all(now: datetime) -> None:
 def observe(count: Count, now: datetime) -> Transfer | None:
     """Take one count. Returns the transfer as it is then, None where it could not be written."""
     try:
+        transfer = going(count.subject)
+        if transfer is not None and now - transfer.seen_at < LEAST_LOOK:
+            return transfer  # read, and nobody who writes was waited for
         with light_atomic():
-            return _observe(count, now)
+            return _observe(transfer, count, now)
     except DatabaseError:
         log.warning("estimate_failed", subject=count.subject, exc_info=True)
         return None
 
 
-def _observe(count: Count, now: datetime) -> Transfer:
-    transfer = going(count.subject)
+def _observe(transfer: Transfer | None, count: Count, now: datetime) -> Transfer:
     if transfer is None:
         return _begin(count, now)
-    if now - transfer.seen_at < LEAST_LOOK:
-        return transfer
     book = _Book(transfer)
     book.move(count, now)
     book.say(now, count.idle_s)

@@ -15,10 +15,6 @@ def of_output(lease: str) -> str:
     return f"{OUTPUT}:{lease}"
 
 
-def code_of(subject: str) -> str:
-    return subject.partition(":")[2]
-
-
 def codes_of(kind: str, subjects: list[str]) -> list[str]:
     """The codes of the subjects of one kind."""
-    return [code_of(subject) for subject in subjects if subject.startswith(f"{kind}:")]
+    return [subject.partition(":")[2] for subject in subjects if subject.startswith(f"{kind}:")]

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max
 
+from portal.base.commits import light_statement
 from staging import listing
 from staging.estimates import notes
 from staging.estimates.models import LinkKind, Transfer
@@ -47,11 +48,12 @@ def look_at_upload(
     if not totals.files:
         return
     transfer = notes.observe(replace(count_of(dataset, totals), anew=anew), now)
-    if transfer is not None:
+    if transfer is not None and transfer.seen_at == now:  # not left out, so soon after another
         still = (now - transfer.moved_at).total_seconds() / 4
         took = (time.monotonic() - began) * DUTY
         wait = timedelta(seconds=min(MOST_S, max(LEAST_S, still, took)))
-        Transfer.objects.filter(pk=transfer.pk).update(next_look_at=now + wait)
+        with light_statement():
+            Transfer.objects.filter(pk=transfer.pk).update(next_look_at=now + wait)
 
 
 def count_of(dataset: Dataset, totals: Totals) -> Count:

@@ -8,7 +8,7 @@ from django.db.models import Max
 from staging.estimates import notes
 from staging.estimates.models import LinkKind, Transfer
 from staging.estimates.notes import Count, Way
-from staging.estimates.subjects import code_of, of_dataset
+from staging.estimates.subjects import DATASET, codes_of, of_dataset
 from staging.models import Source
 from staging.sync.progress import here_of
 from staging.sync.states import SourceKind, SourceState
@@ -18,7 +18,7 @@ GOES_ON = (SourceState.COPYING, SourceState.PAUSED)
 
 def look(now: datetime, going: list[Transfer]) -> None:
     """All sources that copy, and what was copied when it was looked at last."""
-    codes = {code_of(transfer.subject) for transfer in going}
+    codes = codes_of(DATASET, [transfer.subject for transfer in going])
     copying = Source.objects.filter(state=SourceState.COPYING)
     known = Source.objects.filter(dataset__code__in=codes)
     for pk in {*copying.values_list("pk", flat=True), *known.values_list("pk", flat=True)}:
