@@ -11,9 +11,12 @@ class Relay:
     0 for no limit; `deaf` takes connections and says nothing; `cut_after` breaks each connection
     after so many bytes of answers."""
 
+    piece = 2**16  # bytes passed at once at most
+    buffer = 0  # bytes that may lie in the kernel on either side; 0: as many as it likes
+
     def __init__(self, port: int) -> None:
         self.target = port
-        self.rate = 0
+        self.rate = 0.0
         self.deaf = False
         self.cut_after = 0
         self.connections = 0
@@ -33,6 +36,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._server.accept()
+                self._limit(client, socket.SO_SNDBUF)
                 self.connections += 1
                 self._open.append(client)
                 if not self.deaf:
@@ -40,14 +44,19 @@ class Relay:
 
     def _join(self, client: socket.socket) -> None:
         server = socket.create_connection(("127.0.0.1", self.target))
+        self._limit(server, socket.SO_RCVBUF)
         self._open.append(server)
         for source, sink, slow in ((client, server, False), (server, client, True)):
             threading.Thread(target=self._pass, args=(source, sink, slow), daemon=True).start()
 
+    def _limit(self, sock: socket.socket, option: int) -> None:
+        if self.buffer:
+            sock.setsockopt(socket.SOL_SOCKET, option, self.buffer)
+
     def _pass(self, source: socket.socket, sink: socket.socket, slow: bool) -> None:
         count = 0
         with contextlib.suppress(OSError):
-            while piece := source.recv(2**16):
+            while piece := source.recv(self.piece):
                 if slow:
                     self._wait(len(piece))
                     count += len(piece)
